@@ -1,0 +1,48 @@
+# Compiler and linker settings shared by every target.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+find_program(DEEPINFER_CCACHE ccache)
+if(DEEPINFER_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DEEPINFER_CCACHE})
+endif()
+
+# -ffp-contract=off: a contracted multiply-add would change bits between builds.
+# Files that need AVX-512 carry their own -m flags and are reached through kernels/dispatch.cc.
+add_compile_options(-march=x86-64-v3 -ffp-contract=off -fno-math-errno
+                    -Wall -Wextra -Wshadow -Werror)
+
+# Line tables only: full debug info doubles link time and object size.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -g1")
+
+find_program(DEEPINFER_MOLD mold)
+if(DEEPINFER_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+if(DEEPINFER_SANITIZE)
+  add_compile_options(-fsanitize=${DEEPINFER_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DEEPINFER_SANITIZE})
+endif()
+
+if(DEEPINFER_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "DEEPINFER_FUZZ needs clang: use the fuzz preset")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
+if(DEEPINFER_TEST_HOOKS)
+  add_compile_definitions(DEEPINFER_TEST_HOOKS=1)
+endif()

@@ -1,0 +1,43 @@
+# di_add_library(base SOURCES a.cc b.cc DEPS di_tensor PRIVATE_DEPS OpenSSL::Crypto)
+#   Static library di_<name>, headers reached as "<name>/header.h" from src/.
+# di_add_test(status_test SOURCES status_test.cc DEPS di_base LABEL unit)
+#   One GoogleTest binary, every TEST its own ctest entry.
+# di_add_fuzzer(json_fuzzer SOURCES json_fuzzer.cc DEPS di_text)
+#   Only in the fuzz preset; seeds in tests/fuzz/seeds/<name>/.
+
+function(di_add_library name)
+  cmake_parse_arguments(ARG "NO_CONVERSION_WARNINGS" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(di_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(di_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(di_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  if(NOT ARG_NO_CONVERSION_WARNINGS)
+    target_compile_options(di_${name} PRIVATE -Wconversion)
+  endif()
+endfunction()
+
+function(di_add_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE DEEPINFER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  # Data-driven suites would otherwise start one process per case.
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+function(di_add_fuzzer name)
+  if(NOT DEEPINFER_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

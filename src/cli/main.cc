@@ -1,0 +1,3 @@
+#include "base/status.h"
+
+int main() { return 0; }

@@ -1,0 +1,59 @@
+// What a gateway asks of a worker: the one seam between the HTTP side and the engine side
+// (architecture.md §2). InProcessWorker calls the engine directly; a remote one speaks gRPC.
+// Thread rule: every method may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "engine/request.h"
+
+namespace deepinfer {
+
+// Receives the events of one request, in order, on the worker's delivery thread. Must not block.
+// Never called again after the event with finish != kNone.
+using TokenSink = std::function<void(TokenEvent)>;
+
+// Fixed facts about the model a worker serves.
+struct WorkerInfo {
+  std::string model_name;
+  std::string numerics_id;  // numerics.md §1
+  int32_t vocab_size = 0;
+  int32_t max_model_len = 0;  // prompt plus generated tokens
+  int32_t eos_token_id = 1;
+};
+
+// Snapshot for admission and routing.
+struct LoadReport {
+  int32_t running = 0;
+  int32_t waiting = 0;
+  int64_t kv_tokens = 0;
+  int64_t kv_capacity_tokens = 0;
+  bool draining = false;
+};
+
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  virtual const WorkerInfo& info() const = 0;
+
+  // Queues a request. invalid_request: ids out of range or parameters outside their ranges;
+  // resource_exhausted: queue full; unavailable: draining. The sink is called only on ok.
+  virtual Status Submit(EngineRequest request, TokenSink sink) = 0;
+
+  // Idempotent; unknown ids are fine. Takes effect within one step; the request then ends with
+  // FinishReason::kCancelled.
+  virtual void Cancel(std::string_view request_id) = 0;
+
+  virtual LoadReport Load() const = 0;
+
+  // Refuses new work, lets live requests finish until the deadline (monotonic clock, µs), then
+  // cancels the rest. Returns when no request is left.
+  virtual void Drain(int64_t deadline_us) = 0;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,96 @@
+// What the engine is asked to do and what it reports: token ids and numbers, no text.
+// Thread rule: values; a request is moved into the engine, events are moved out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace deepinfer {
+
+// How tokens are drawn at temperature > 0 (numerics.md §5, dspark.md §6.4).
+enum class SamplingMode : unsigned char {
+  kAuto,       // strict when the request carries a seed, else rejection
+  kStrict,     // race draw: a fixed function of distribution, seed and position
+  kRejection,  // CDF draw; keeps the distribution
+};
+
+// Ranges are those of api.md §3; the server validates them, the engine checks them again and
+// answers invalid_request.
+struct SamplingParams {
+  float temperature = 1.0f;  // below 1e-5: argmax, lowest id on ties
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int32_t top_k = 0;  // 0 = off
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  uint64_t seed = 0;  // always used; has_seed tells whether the client chose it
+  bool has_seed = false;
+  SamplingMode mode = SamplingMode::kAuto;
+  int32_t max_tokens = 16;
+  int32_t min_tokens = 0;  // end and stop ids are banned before that many tokens
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> banned_ids;
+  int32_t num_top_logprobs = -1;  // -1 = no log-probabilities, 0 = chosen token only
+  bool prompt_logprobs = false;
+};
+
+struct EngineRequest {
+  std::string request_id;  // unique among live requests
+  std::vector<int32_t> prompt_ids;
+  SamplingParams sampling;
+  int64_t deadline_us = 0;  // monotonic clock; 0 = none
+  // Test hook: these ids are emitted instead of sampled ones (bug-cases.md §1); empty = off.
+  std::vector<int32_t> forced_ids;
+};
+
+enum class FinishReason : unsigned char {
+  kNone,       // more events follow
+  kStop,       // end token or a stop id
+  kLength,     // max_tokens or the context is full
+  kCancelled,  // Cancel was called
+  kDeadline,
+  kError,  // TokenEvent::status says why
+};
+
+std::string_view FinishReasonName(FinishReason reason);
+
+// Log-probabilities of one decided position (numerics.md §5.6).
+struct TokenLogprobs {
+  float logprob = 0.0f;
+  std::vector<std::pair<int32_t, float>> top;  // rank order, num_top_logprobs entries
+};
+
+// Exact account of a request so far (economics.md §2).
+struct RequestCounters {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t computed_tokens = 0;   // prompt rows run, replayed rows included
+  int64_t replayed_tokens = 0;
+  int64_t generated_tokens = 0;  // committed, the end token included
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;
+  int64_t decode_us = 0;
+};
+
+// One step's outcome for one request. Events of a request arrive in order; exactly one, the last,
+// has finish != kNone.
+struct TokenEvent {
+  int32_t start_index = 0;     // index of ids[0] among the generated tokens
+  std::vector<int32_t> ids;    // the end token, when sampled, is the last id
+  std::vector<TokenLogprobs> logprobs;         // one per id when asked for, else empty
+  std::vector<TokenLogprobs> prompt_logprobs;  // first event only, when asked: positions 1..L-1
+  FinishReason finish = FinishReason::kNone;
+  int32_t stop_token_id = -1;  // the id that ended the request, if one did
+  Status status;               // not ok only with kError, kDeadline
+  RequestCounters counters;
+};
+
+}  // namespace deepinfer
