@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/status.h"
@@ -35,5 +36,10 @@ struct LogField {
 
 // Log(LogLevel::kInfo, "server.ready", {{"port", 8000}, {"model", name}})
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+
+// The line Log writes, without the newline; timestamp is RFC 3339 UTC. Always one line, and in
+// JSON always one valid object, whatever bytes the fields hold.
+std::string FormatLogLine(LogFormat format, LogLevel level, std::string_view event,
+                          std::initializer_list<LogField> fields, std::string_view timestamp);
 
 }  // namespace deepinfer
