@@ -1,0 +1,114 @@
+// The dialect-free form of a request: what the prompt renderer reads (encoding.md §4). JSON inside
+// it (schemas, arguments) is text, so no JSON library is needed to hold or render it.
+// Thread rule: values. Owner: the request that built it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace deepinfer {
+
+// Which prompt form the loaded model was trained on (encoding.md §6, §11).
+enum class PromptForm : unsigned char { kV4, kV41 };
+
+enum class ToolMode : unsigned char {
+  kNone,    // no tools in effect: neither rendered nor parsed
+  kAuto,    // the model decides
+  kForced,  // the prompt opens the calls block
+};
+
+// Hidden tasks of the message-level API; none of the HTTP dialects sets one.
+enum class UserTask : unsigned char {
+  kNone,
+  kAction,
+  kQuery,
+  kAuthority,
+  kDomain,
+  kTitle,
+  kReadUrl
+};
+
+// Text, or an image given by its index in the request's image list.
+struct ContentPart {
+  std::string text;
+  int32_t image_index = -1;  // >= 0: an image, text is empty
+
+  bool is_image() const { return image_index >= 0; }
+  static ContentPart Text(std::string text) { return {std::move(text), -1}; }
+  static ContentPart Image(int32_t index) { return {{}, index}; }
+};
+
+struct ToolResult {
+  std::string call_id;
+  std::vector<ContentPart> parts;
+};
+
+// One callable function. The JSON fields are texts written by WritePythonJson (python_json.h).
+struct Tool {
+  std::string name;  // with its namespace: "ns::name"
+  std::string description;
+  std::string parameters_json = "{}";
+};
+
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // as the client sent it; JSON or not
+};
+
+struct SystemTurn {
+  std::vector<ContentPart> parts;
+};
+
+using UserPart = std::variant<ContentPart, ToolResult>;
+
+struct UserTurn {
+  std::vector<UserPart> parts;
+  UserTask task = UserTask::kNone;
+};
+
+struct ReminderTurn {
+  std::string text;
+};
+
+struct AssistantTurn {
+  std::string reasoning;
+  std::string text;
+  std::vector<ToolCall> calls;
+  bool unfinished = false;  // no end token; set for the last turn by continue_last
+};
+
+// Tools that became visible in the middle of a conversation (V4.1 only).
+struct ToolUpdateTurn {
+  std::vector<Tool> tools;
+};
+
+using Turn = std::variant<SystemTurn, UserTurn, ReminderTurn, AssistantTurn, ToolUpdateTurn>;
+
+// Named steps of reasoning effort. V4.1 renders the number, V4 one of three paragraphs.
+inline constexpr int32_t kEffortLow = 50;
+inline constexpr int32_t kEffortHigh = 75;
+inline constexpr int32_t kEffortMax = 100;
+
+struct Conversation {
+  PromptForm form = PromptForm::kV41;
+  bool thinking = true;
+  int32_t effort = kEffortHigh;  // 1..100, read only when thinking
+  std::vector<Turn> turns;
+  std::vector<Tool> tools;  // those the prompt lists; empty when tool_mode is kNone
+  ToolMode tool_mode = ToolMode::kNone;
+  std::optional<std::string> response_schema_json;  // written by WritePythonJson
+  bool continue_last = false;  // the last turn, an assistant turn, is rendered open
+
+  bool tools_in_effect() const { return tool_mode != ToolMode::kNone && !tools.empty(); }
+};
+
+// Joins neighbouring user turns into one and puts the tool results of each user turn into the
+// order of the calls of the assistant turn before it (encoding.md §4 rules 1 and 2). Every dialect
+// calls it once, after its last turn.
+void NormalizeTurns(Conversation* conversation);
+
+}  // namespace deepinfer

@@ -1,0 +1,35 @@
+// Conversation -> segments of a prompt (encoding.md §6, §8, §11). Only the renderer makes special
+// tokens, so text typed by users can never become one.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "text/conversation.h"
+
+namespace deepinfer {
+
+struct Segment {
+  enum class Kind : unsigned char { kSpecial, kText, kImage };
+
+  Kind kind = Kind::kText;
+  std::string text;          // special: the token string; text: UTF-8; image: empty
+  int32_t image_index = -1;  // image: index in the request's image list
+
+  bool operator==(const Segment&) const = default;
+};
+
+// Knobs of the message-level API; the HTTP dialects use the defaults.
+struct RenderOptions {
+  bool add_begin_token = true;
+  bool keep_reasoning = false;  // keep reasoning of old turns also without tools
+  bool add_system_head = true;  // effort line, tools and schema in front
+  size_t first_turn = 0;        // turns before it are context that was rendered earlier
+};
+
+// Segments in prompt order; neighbouring text segments are already joined.
+std::vector<Segment> Render(const Conversation& conversation, const RenderOptions& options = {});
+
+}  // namespace deepinfer
