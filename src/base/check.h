@@ -8,7 +8,8 @@ namespace deepinfer {
 
 }  // namespace deepinfer
 
-#define DI_CHECK(cond)                                                     \
-  do {                                                                     \
-    if (!(cond)) [[unlikely]] ::deepinfer::CheckFailed(#cond, __FILE__, __LINE__); \
+#define DI_CHECK(cond)                                     \
+  do {                                                     \
+    if (!(cond)) [[unlikely]]                              \
+      ::deepinfer::CheckFailed(#cond, __FILE__, __LINE__); \
   } while (false)

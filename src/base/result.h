@@ -42,10 +42,11 @@ class [[nodiscard]] Result {
 #define DEEPINFER_CONCAT(a, b) DEEPINFER_CONCAT_INNER(a, b)
 
 // Returns the status from the enclosing function unless it is ok.
-#define DI_RETURN_IF_ERROR(expr)                                  \
-  do {                                                            \
-    ::deepinfer::Status di_status_ = (expr);                      \
-    if (!di_status_.ok()) [[unlikely]] return di_status_;         \
+#define DI_RETURN_IF_ERROR(expr)             \
+  do {                                       \
+    ::deepinfer::Status di_status_ = (expr); \
+    if (!di_status_.ok()) [[unlikely]]       \
+      return di_status_;                     \
   } while (false)
 
 // DI_ASSIGN_OR_RETURN(auto x, MakeX()): declares or assigns, or returns the error.
@@ -53,5 +54,6 @@ class [[nodiscard]] Result {
   DEEPINFER_ASSIGN_OR_RETURN_INNER(DEEPINFER_CONCAT(di_result_, __LINE__), lhs, expr)
 #define DEEPINFER_ASSIGN_OR_RETURN_INNER(result, lhs, expr) \
   auto result = (expr);                                     \
-  if (!result.ok()) [[unlikely]] return result.status();    \
+  if (!result.ok()) [[unlikely]]                            \
+    return result.status();                                 \
   lhs = *std::move(result)

@@ -4,16 +4,26 @@ namespace deepinfer {
 
 std::string_view StatusCodeName(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return "ok";
-    case StatusCode::kInvalidRequest: return "invalid_request";
-    case StatusCode::kUnsupported: return "unsupported";
-    case StatusCode::kNotFound: return "not_found";
-    case StatusCode::kResourceExhausted: return "resource_exhausted";
-    case StatusCode::kDeadline: return "deadline";
-    case StatusCode::kCancelled: return "cancelled";
-    case StatusCode::kUnavailable: return "unavailable";
-    case StatusCode::kDataCorruption: return "data_corruption";
-    case StatusCode::kInternal: return "internal";
+    case StatusCode::kOk:
+      return "ok";
+    case StatusCode::kInvalidRequest:
+      return "invalid_request";
+    case StatusCode::kUnsupported:
+      return "unsupported";
+    case StatusCode::kNotFound:
+      return "not_found";
+    case StatusCode::kResourceExhausted:
+      return "resource_exhausted";
+    case StatusCode::kDeadline:
+      return "deadline";
+    case StatusCode::kCancelled:
+      return "cancelled";
+    case StatusCode::kUnavailable:
+      return "unavailable";
+    case StatusCode::kDataCorruption:
+      return "data_corruption";
+    case StatusCode::kInternal:
+      return "internal";
   }
   return "internal";
 }
