@@ -1,0 +1,60 @@
+// Builds the answer of POST /v1/completions from engine events (api.md §4-§6, §8).
+// Thread rule: one object, one thread. Owner: the request's connection.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/chat_response.h"
+#include "server/usage.h"
+
+namespace deepinfer {
+
+class Tokenizer;
+
+struct CompletionsResponseOptions {
+  std::string id;  // "cmpl-..."
+  std::string model;
+  std::string system_fingerprint;
+  int64_t created_s = 0;
+  std::vector<std::vector<int32_t>> prompts;  // ids as run; read with echo and return_token_ids
+  int32_t choices_per_prompt = 1;             // choice index = prompt index * this + j
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
+  bool usage_extension = true;
+  bool logprobs = false;  // with echo also of the prompt
+  bool return_token_ids = false;
+  std::vector<std::string> stop_strings;
+  bool include_stop_string = false;
+};
+
+class CompletionsResponse {
+ public:
+  // `tokenizer` is borrowed and outlives this object.
+  CompletionsResponse(const Tokenizer& tokenizer, CompletionsResponseOptions options);
+  ~CompletionsResponse();
+
+  // As ChatResponse::OnEvent.
+  ChoiceProgress OnEvent(int32_t choice, const TokenEvent& event, std::vector<std::string>* chunks);
+  bool done() const;
+  std::string UsageChunk() const;
+  // The text_completion object. Precondition: done(). `metrics` may be null.
+  std::string Body(const ResponseMetrics* metrics) const;
+
+  UsageCounts usage() const;
+  int64_t num_nan_logprobs() const;
+  std::string_view finish_reason(int32_t choice) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,39 @@
+// Token account of one response as the client sees it (api.md §6), one writer per surface.
+// Thread rule: values and pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "engine/request.h"
+
+namespace deepinfer {
+
+class JsonWriter;
+
+struct UsageCounts {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;       // part of prompt_tokens found in the cache
+  int64_t cache_write_tokens = 0;  // part of prompt_tokens newly stored
+  int64_t image_tokens = 0;        // part of prompt_tokens
+  int64_t completion_tokens = 0;   // committed, end tokens included
+  int64_t reasoning_tokens = 0;    // part of completion_tokens
+  int64_t computed_tokens = 0;     // prompt rows run, replayed ones included
+  int64_t replayed_tokens = 0;
+  std::array<int64_t, 4> cached_by_tier{};  // device, dram, disk, remote
+  int64_t drafted_tokens = 0;
+  int64_t draft_accepted_tokens = 0;
+};
+
+// Prompt side and computation of one choice's account; completion and reasoning are left alone.
+void TakePromptCounters(const RequestCounters& counters, UsageCounts* usage);
+
+// Value of "usage" for chat and completions: all fields, zeros included. `extension` adds
+// usage.deepinfer.
+void WriteOpenAiUsage(const UsageCounts& usage, bool extension, JsonWriter* json);
+
+// The short form of the official conversion rules: no zero-only details, reasoning_tokens only if
+// not negative.
+void WriteShortUsage(const UsageCounts& usage, JsonWriter* json);
+
+}  // namespace deepinfer
