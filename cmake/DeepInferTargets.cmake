@@ -1,9 +1,9 @@
 # di_add_library(base SOURCES a.cc b.cc DEPS di_tensor PRIVATE_DEPS OpenSSL::Crypto)
 #   Static library di_<name>, headers reached as "<name>/header.h" from src/.
 # di_add_test(status_test SOURCES status_test.cc DEPS di_base LABEL unit)
-#   One GoogleTest binary, every TEST its own ctest entry.
+#   One GoogleTest binary, one ctest entry.
 # di_add_fuzzer(json_fuzzer SOURCES json_fuzzer.cc DEPS di_text)
-#   Only in the fuzz preset; seeds in tests/fuzz/seeds/<name>/.
+#   Seeds in tests/fuzz/seeds/<name>/. EXPECT_REPORT: the run must end in a sanitizer report.
 
 function(di_add_library name)
   cmake_parse_arguments(ARG "NO_CONVERSION_WARNINGS" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -32,12 +32,55 @@ function(di_add_test name)
   set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
+# In the fuzz preset: the fuzzer itself. With DEEPINFER_FUZZ_TESTS: ctest entries that build the
+# fuzz preset and run the fuzzer for a few seconds from its seeds.
 function(di_add_fuzzer name)
-  if(NOT DEEPINFER_FUZZ)
+  cmake_parse_arguments(ARG "EXPECT_REPORT" "" "SOURCES;DEPS" ${ARGN})
+  if(DEEPINFER_FUZZ)
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    if(NOT TARGET fuzzers)
+      add_custom_target(fuzzers)
+    endif()
+    add_dependencies(fuzzers ${name})
+  endif()
+  if(NOT DEEPINFER_FUZZ_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+
+  set(fuzz_folder ${CMAKE_SOURCE_DIR}/build/fuzz/tests/fuzz)
+  if(NOT TEST fuzz.build)
+    add_test(NAME fuzz.build COMMAND ${CMAKE_SOURCE_DIR}/scripts/build fuzz fuzzers)
+    set_tests_properties(fuzz.build PROPERTIES LABELS fuzz FIXTURES_SETUP fuzz_build
+                         PROCESSORS 2 TIMEOUT 1200)
+  endif()
+  # New inputs go to the first folder, crashing ones beside it; the seeds are only read. A fixed
+  # number of inputs bounds the run, the time limit only guards a slow machine.
+  file(MAKE_DIRECTORY ${fuzz_folder}/found/${name})
+  add_test(NAME fuzz.${name}
+           COMMAND ${fuzz_folder}/${name} -seed=1 -runs=100000 -max_total_time=8 -timeout=10
+                   -rss_limit_mb=4096 -verbosity=0 -artifact_prefix=${fuzz_folder}/${name}-
+                   ${fuzz_folder}/found/${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/seeds/${name})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz FIXTURES_REQUIRED fuzz_build
+                       TIMEOUT 120)
+  if(ARG_EXPECT_REPORT)
+    set_tests_properties(fuzz.${name} PROPERTIES PASS_REGULAR_EXPRESSION
+                         "AddressSanitizer: heap-buffer-overflow")
+  endif()
+endfunction()
+
+# di_add_python_test(openai_client SCRIPT openai_client_test.py ARGS $<TARGET_FILE:deepinfer>)
+#   Runs in the virtual environment that scripts/test makes from tools/requirements-test.txt.
+function(di_add_python_test name)
+  cmake_parse_arguments(ARG "" "SCRIPT;LABEL;TIMEOUT" "ARGS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL integration)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/.venv/bin/python3
+           ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

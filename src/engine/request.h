@@ -72,7 +72,7 @@ struct TokenLogprobs {
 struct RequestCounters {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
-  int64_t computed_tokens = 0;   // prompt rows run, replayed rows included
+  int64_t computed_tokens = 0;  // prompt rows run, replayed rows included
   int64_t replayed_tokens = 0;
   int64_t generated_tokens = 0;  // committed, the end token included
   int64_t queue_us = 0;
@@ -83,8 +83,8 @@ struct RequestCounters {
 // One step's outcome for one request. Events of a request arrive in order; exactly one, the last,
 // has finish != kNone.
 struct TokenEvent {
-  int32_t start_index = 0;     // index of ids[0] among the generated tokens
-  std::vector<int32_t> ids;    // the end token, when sampled, is the last id
+  int32_t start_index = 0;                     // index of ids[0] among the generated tokens
+  std::vector<int32_t> ids;                    // the end token, when sampled, is the last id
   std::vector<TokenLogprobs> logprobs;         // one per id when asked for, else empty
   std::vector<TokenLogprobs> prompt_logprobs;  // first event only, when asked: positions 1..L-1
   FinishReason finish = FinishReason::kNone;

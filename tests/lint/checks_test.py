@@ -1,0 +1,141 @@
+"""Every check of scripts/ must fail on what it forbids: planted faults in temporary trees."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
+CLEAN_HEADER = "#pragma once\n\n#include <string>\n"
+
+
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    def run_check(self, script, *arguments):
+        return subprocess.run([sys.executable, str(SCRIPTS / script), *arguments],
+                              capture_output=True, text=True)
+
+    def assert_clean(self, script, *arguments):
+        run = self.run_check(script, *arguments)
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+    def assert_rejects(self, message, script, *arguments):
+        run = self.run_check(script, *arguments)
+        self.assertEqual(run.returncode, 1, run.stdout + run.stderr)
+        self.assertIn(message, run.stderr)
+
+
+class IncludesTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        self.write("base/status.h", CLEAN_HEADER)
+        self.write("engine/request.h", '#include "base/status.h"\n')
+
+    def assert_include_rejected(self, message, name, line):
+        self.write(name, line + "\n")
+        self.assert_rejects(message, "check_includes.py", str(self.root))
+
+    def test_accepts_direct_and_indirect_uses(self):
+        self.write("server/chat.cc", '#include "engine/request.h"\n#include "base/status.h"\n')
+        self.assert_clean("check_includes.py", str(self.root))
+
+    def test_rejects_an_upward_arrow(self):
+        self.assert_include_rejected("base/ may not include engine/", "base/log.h",
+                                     '#include "engine/request.h"')
+
+    def test_rejects_a_sideways_arrow(self):
+        self.assert_include_rejected("image/ may not include engine/", "image/decode.cc",
+                                     '#  include "engine/request.h"')
+
+    def test_rejects_an_unknown_folder(self):
+        self.assert_include_rejected("not in the table", "util/strings.h", "#include <string>")
+
+    def test_rejects_a_file_outside_the_folders(self):
+        self.assert_include_rejected("not in the table", "main.cc", "int main() {}")
+
+    def test_rejects_a_relative_path(self):
+        self.assert_include_rejected("not a path from src/", "base/log.cc", '#include "status.h"')
+
+    def test_rejects_angle_brackets_around_our_own_header(self):
+        self.assert_include_rejected("is ours", "base/log.cc", "#include <base/status.h>")
+
+    def test_rejects_an_empty_tree(self):
+        with tempfile.TemporaryDirectory() as empty:
+            self.assert_rejects("found no files", "check_includes.py", empty)
+
+
+class FileSizeTest(CheckTest):
+    def test_accepts_the_cap_and_notes_what_is_over_the_aim(self):
+        self.write("src/base/a.cc", "\n" * 800)
+        run = self.run_check("check_file_size.py", str(self.root))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("800 src/base/a.cc", run.stdout)
+
+    def test_rejects_one_line_more(self):
+        self.write("src/base/a.cc", "\n" * 801)
+        self.assert_rejects("801 lines", "check_file_size.py", str(self.root))
+
+
+class WordsTest(CheckTest):
+    def assert_line_rejected(self, what, line):
+        self.write("docs/page.md", "first line\n" + line + "\n")
+        self.assert_rejects(f"docs/page.md:2: {what}", "check_words.py", str(self.root))
+
+    def test_accepts_ordinary_text_and_skips_binary_files(self):
+        self.write("docs/page.md", "role: assistant, session_id, claude-x, /v1/models, build/work/x\n")
+        self.write("docs/picture.png", b"\x89PNG\xff TODO")
+        self.assert_clean("check_words.py", str(self.root))
+
+    def test_rejects_paths_of_one_machine(self):
+        self.assert_line_rejected("path of one machine", "see /work/shared/golden")
+        self.assert_line_rejected("path of one machine", 'open("/root/x")')
+
+    def test_rejects_promises(self):
+        self.assert_line_rejected("promise for later", "// TODO: later")
+        self.assert_line_rejected("promise for later", "// FIXME")
+
+    def test_rejects_issue_numbers(self):
+        self.assert_line_rejected("number of an issue", "see issue #12")
+
+    def test_rejects_talk_about_the_making(self):
+        self.assert_line_rejected("talk about the making", "Co-Authored-By: somebody")
+        self.assert_line_rejected("talk about the making", "in this session we")
+
+    def test_rejects_registry_hosts(self):
+        self.assert_line_rejected("host of a registry", "pip install -i https://pypi.org/simple x")
+
+
+class FormatTest(CheckTest):
+    def test_tells_formatted_from_unformatted_text(self):
+        (self.root / ".clang-format").write_bytes((SCRIPTS.parent / ".clang-format").read_bytes())
+        good = self.write("good.cc", "int Twice(int x) { return 2 * x; }\n")
+        bad = self.write("bad.cc", "int Twice( int x ){return 2*x;}\n")
+        self.assert_clean("format_check", good)
+        self.assert_rejects("bad.cc:1:", "format_check", good, bad)
+
+
+class TidyTest(CheckTest):
+    def test_reports_a_use_after_move(self):
+        (self.root / ".clang-tidy").write_bytes((SCRIPTS.parent / ".clang-tidy").read_bytes())
+        source = self.write("moved.cc", "#include <string>\n#include <utility>\n"
+                            "std::string Join(std::string a) {\n"
+                            "  std::string b = std::move(a);\n  return a + b;\n}\n")
+        command = f'"clang++ -std=c++20 -c {source}"'
+        self.write("compile_commands.json", f'[{{"directory": "{self.root}", "file": "{source}", '
+                   f'"command": {command}}}]')
+        self.assert_rejects("bugprone-use-after-move", "tidy_check", str(self.root), source)
+
+
+if __name__ == "__main__":
+    unittest.main()
