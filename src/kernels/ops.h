@@ -32,6 +32,7 @@ enum class WeightFormat : uint8_t {
   kF32,         // fp32
   kBf16,        // bf16
   kFp8Block32,  // E4M3 [out, in], UE8M0 scale [ceil(out/32), ceil(in/32)]
+  kFp8Group32,  // E4M3 [out, in], UE8M0 scale [out, in/32]; Engram tables only
   kFp4Group32,  // E2M1 pairs [out, in/2], UE8M0 scale [out, in/32]
 };
 
@@ -96,7 +97,7 @@ struct AttentionShape {
 // One query row of the indexer.
 struct IndexRow {
   KvPages pages;
-  int32_t num_visible = 0;                  // entries [0, num_visible) may be scored
+  int32_t num_visible = 0;                    // entries [0, num_visible) may be scored
   const int32_t* candidate_blocks = nullptr;  // ascending kept blocks, or nullptr: all entries
   int32_t num_candidate_blocks = 0;
 };
@@ -233,9 +234,8 @@ class Operators {
 
   // Level 1: kept candidate blocks of each row, ascending, i32 [T, candidate_topk_blocks] and
   // their number i32 [T].
-  virtual void SelectCandidates(std::span<const IndexRow> rows, const float* scores,
-                                int64_t stride, const IndexShape& shape, int32_t* blocks,
-                                int32_t* num_blocks) = 0;
+  virtual void SelectCandidates(std::span<const IndexRow> rows, const float* scores, int64_t stride,
+                                const IndexShape& shape, int32_t* blocks, int32_t* num_blocks) = 0;
 
   // The topk best entries of each row, ascending, i32 [T, topk] and their number i32 [T]; ties to
   // the lower index; -inf and NaN are never taken.
@@ -255,24 +255,21 @@ class Operators {
   // bf16dot family, the SwiGLU product quantised before w2) or x f32 [T, dim] (f32fma).
   virtual void MoeFfn(int64_t num_rows, const float* x, const Fp8Rows& x_fp8,
                       std::span<const ExpertWeights> experts, const ExpertWeights& shared,
-                      const int32_t* topk_experts, const float* topk_weights,
-                      const MoeShape& shape, float* out) = 0;
+                      const int32_t* topk_experts, const float* topk_weights, const MoeShape& shape,
+                      float* out) = 0;
 
   // ---- Engram ----
 
-  // Rows ids i64 [T, columns] of the table (E4M3 [rows, width], UE8M0 [rows, width/32])
-  // concatenated as codes [T, columns·width] and scales; row_scale bytes travel unchanged.
+  // out f32 [T, columns·width]: rows ids i64 [T, columns] of table [rows, width], dequantised and
+  // concatenated.
   virtual void EngramGather(int64_t num_rows, const int64_t* ids, int32_t num_columns,
-                            const uint8_t* codes, const uint8_t* scales, int64_t width,
-                            Fp8RowsOut out) = 0;
+                            const WeightMatrix& table, float* out) = 0;
 
   // h f32 [T, n, dim] += gate · value, gates per copy from kvv f32 [T, (n+1)·dim] (model.md
   // §10.3); rows with is_image != 0 stay. q_weight, k_weight bf16 [n, dim]. In place.
   virtual void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
-                          const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) = 0;
-
-  // Dequantises x [T, k] to f32; exact.
-  virtual void DequantizeFp8(int64_t num_rows, const Fp8Rows& x, int64_t k, float* out) = 0;
+                          const uint16_t* k_weight, const uint8_t* is_image,
+                          const HcShape& shape) = 0;
 
   // True when every value of x f32 [count] is finite.
   virtual bool AllFinite(int64_t count, const float* x) = 0;

@@ -1,0 +1,135 @@
+// Linears of both kernel families and the activation quantiser.
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/denormals.h"
+#include "kernels/reference/reference_operators.h"
+#include "kernels/reference/weight_row.h"
+#include "tensor/codecs.h"
+#include "tensor/quantize.h"
+
+namespace deepinfer {
+
+namespace {
+
+constexpr int64_t kSegment = 512;
+
+// SeqK of the f32fma family.
+float SeqKDot(const float* w, const float* x, int64_t k) {
+  float total = 0.0f;
+  for (int64_t begin = 0; begin < k; begin += kSegment) {
+    const int64_t end = std::min(begin + kSegment, k);
+    float acc = 0.0f;
+    for (int64_t i = begin; i < end; ++i) acc = std::fma(w[i], x[i], acc);
+    total = begin == 0 ? acc : total + acc;
+  }
+  return total;
+}
+
+// SeqK of the bf16dot family inside one segment; the caller flushes denormals. An odd last element
+// pairs with zero, which leaves the accumulator unchanged.
+[[gnu::noinline]] float PairDotSegment(const float* w, const float* x, int64_t begin, int64_t end) {
+  float acc = 0.0f;
+  for (int64_t i = begin; i < end; i += 2) {
+    if (i + 1 < end) acc = std::fma(w[i + 1], x[i + 1], acc);
+    acc = std::fma(w[i], x[i], acc);
+  }
+  return acc;
+}
+
+float SeqKPairDot(const float* w, const float* x, int64_t k) {
+  float total = 0.0f;
+  for (int64_t begin = 0; begin < k; begin += kSegment) {
+    float acc;
+    {
+      const FlushDenormalsScope flush;
+      acc = PairDotSegment(w, x, begin, std::min(begin + kSegment, k));
+    }
+    total = begin == 0 ? acc : total + acc;
+  }
+  return total;
+}
+
+}  // namespace
+
+void UnpackWeightRow(const WeightMatrix& w, int64_t row, float* out) {
+  const int64_t k = w.in_features;
+  switch (w.format) {
+    case WeightFormat::kF32: {
+      const float* src = static_cast<const float*>(w.data) + row * k;
+      std::copy(src, src + k, out);
+      return;
+    }
+    case WeightFormat::kBf16: {
+      const uint16_t* src = static_cast<const uint16_t*>(w.data) + row * k;
+      for (int64_t i = 0; i < k; ++i) out[i] = Bf16ToFloat(src[i]);
+      return;
+    }
+    case WeightFormat::kFp8Block32: {
+      const uint8_t* src = static_cast<const uint8_t*>(w.data) + row * k;
+      const uint8_t* scales = w.scales + row / 32 * ((k + 31) / 32);
+      for (int64_t i = 0; i < k; ++i) out[i] = E4m3ToFloat(src[i]) * E8m0ToFloat(scales[i / 32]);
+      return;
+    }
+    case WeightFormat::kFp8Group32: {
+      const uint8_t* src = static_cast<const uint8_t*>(w.data) + row * k;
+      DequantizeFp8Group32(src, w.scales + row * (k / 32), static_cast<int>(k), out);
+      return;
+    }
+    case WeightFormat::kFp4Group32: {
+      const uint8_t* src = static_cast<const uint8_t*>(w.data) + row * (k / 2);
+      const uint8_t* scales = w.scales + row * (k / 32);
+      for (int64_t i = 0; i < k; ++i) {
+        const uint8_t code = static_cast<uint8_t>(src[i / 2] >> (4 * (i & 1)));
+        out[i] = E2m1ToFloat(code) * E8m0ToFloat(scales[i / 32]);
+      }
+      return;
+    }
+  }
+}
+
+void ReferenceOperators::LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
+                                   float* y) {
+  GroupedLinearF32(num_rows, x, w, 1, y);
+}
+
+void ReferenceOperators::GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
+                                          int32_t num_groups, float* y) {
+  const int64_t k = w.in_features;
+  const int64_t group_out = w.out_features / num_groups;
+  std::vector<float> row(static_cast<size_t>(k));
+  for (int64_t n = 0; n < w.out_features; ++n) {
+    UnpackWeightRow(w, n, row.data());
+    const int64_t column = n / group_out * k;
+    for (int64_t m = 0; m < num_rows; ++m) {
+      y[m * w.out_features + n] = SeqKDot(row.data(), x + m * num_groups * k + column, k);
+    }
+  }
+}
+
+void ReferenceOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                                   float* y) {
+  const int64_t k = w.in_features;
+  std::vector<float> rows(static_cast<size_t>(num_rows * k));
+  for (int64_t m = 0; m < num_rows; ++m) {
+    DequantizeFp8Group32(x.codes + m * k, x.scales + m * k / 32, static_cast<int>(k),
+                         rows.data() + m * k);
+  }
+  std::vector<float> row(static_cast<size_t>(k));
+  for (int64_t n = 0; n < w.out_features; ++n) {
+    UnpackWeightRow(w, n, row.data());
+    for (int64_t m = 0; m < num_rows; ++m) {
+      y[m * w.out_features + n] = SeqKPairDot(row.data(), rows.data() + m * k, k);
+    }
+  }
+}
+
+void ReferenceOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {
+  for (int64_t m = 0; m < num_rows; ++m) {
+    QuantizeFp8Group32(x + m * k, static_cast<int>(k), out.codes + m * k, out.scales + m * k / 32);
+  }
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,31 @@
+#include "kernels/reference/reference_operators.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace deepinfer {
+
+std::byte* ReferenceOperators::Allocate(int64_t size_bytes) {
+  const size_t padded = (static_cast<size_t>(size_bytes) + 63) / 64 * 64;
+  return static_cast<std::byte*>(std::aligned_alloc(64, padded == 0 ? 64 : padded));
+}
+
+void ReferenceOperators::Free(std::byte* memory) { std::free(memory); }
+
+void ReferenceOperators::CopyToDevice(void* dst, const void* src, int64_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(dst, src, static_cast<size_t>(size_bytes));
+}
+
+void ReferenceOperators::CopyToHost(void* dst, const void* src, int64_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(dst, src, static_cast<size_t>(size_bytes));
+}
+
+bool ReferenceOperators::AllFinite(int64_t count, const float* x) {
+  // x - x is 0 for finite values and NaN otherwise; a NaN survives the sum.
+  float acc = 0.0f;
+  for (int64_t i = 0; i < count; ++i) acc += x[i] - x[i];
+  return acc == 0.0f;
+}
+
+}  // namespace deepinfer
