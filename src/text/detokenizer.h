@@ -15,12 +15,11 @@ class Detokenizer {
   explicit Detokenizer(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
 
   // Text that became complete with `id`; bytes of an unfinished code point wait for the next id, a
-  // byte that can no longer become valid gives U+FFFD. The concatenation of all returned strings
-  // equals Tokenizer::Decode of the ids.
+  // byte that can no longer become valid gives U+FFFD.
   std::string Push(int32_t id);
 
-  // Drops an unfinished code point and starts over. Returns the text that is still due: always
-  // empty today, because Push holds back nothing but unfinished code points.
+  // Ends the stream: an unfinished code point is dropped, and the object is as new. Returns the
+  // text still due; Push holds back nothing but unfinished code points, so it is empty.
   std::string Finish();
 
   // Bytes held back: 0 to 3.

@@ -52,9 +52,9 @@ class Tokenizer {
   // One past the largest id. Ids below it may be holes: see IsValidId.
   int32_t vocab_size() const;
 
-  // Complete code points of the concatenated bytes; bytes that cannot become valid give U+FFFD, an
-  // incomplete tail is dropped. Ids that do not exist contribute nothing. skip_added leaves added
-  // tokens out.
+  // The concatenated bytes as a finished text: whatever is not valid UTF-8, an incomplete tail
+  // included, becomes U+FFFD. (Detokenizer drops the tail instead.) Ids that do not exist
+  // contribute nothing. skip_added leaves added tokens out.
   std::string Decode(std::span<const int32_t> ids, bool skip_added = false) const;
 
  private:
