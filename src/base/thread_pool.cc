@@ -25,9 +25,11 @@ bool ThreadPool::RunTiles() {
   bool any = false;
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (static_cast<uint32_t>(ticket) != kClosed) {
-    const TileFn fn = fn_.load(std::memory_order_relaxed);
-    void* const context = context_.load(std::memory_order_relaxed);
-    const uint32_t num_tiles = num_tiles_.load(std::memory_order_relaxed);
+    // Acquire, against the release stores of Run: who sees a field of the next job also sees the
+    // closed ticket, so the compare-exchange below fails.
+    const TileFn fn = fn_.load(std::memory_order_acquire);
+    void* const context = context_.load(std::memory_order_acquire);
+    const uint32_t num_tiles = num_tiles_.load(std::memory_order_acquire);
     const uint32_t tile = static_cast<uint32_t>(ticket);
     if (tile >= num_tiles) break;
     if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
@@ -46,11 +48,10 @@ bool ThreadPool::RunTiles() {
 
 void ThreadPool::Run(TileFn fn, void* context, uint32_t num_tiles) {
   const uint64_t id = (ticket_.load(std::memory_order_relaxed) >> 32) + 1;
-  ticket_.store((id << 32) | kClosed, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  fn_.store(fn, std::memory_order_relaxed);
-  context_.store(context, std::memory_order_relaxed);
-  num_tiles_.store(num_tiles, std::memory_order_relaxed);
+  ticket_.store((id << 32) | kClosed, std::memory_order_relaxed);
+  fn_.store(fn, std::memory_order_release);
+  context_.store(context, std::memory_order_release);
+  num_tiles_.store(num_tiles, std::memory_order_release);
   num_completed_.store(0, std::memory_order_relaxed);
   ticket_.store((id + 1) << 32, std::memory_order_seq_cst);
   wake_.fetch_add(1, std::memory_order_seq_cst);
