@@ -84,8 +84,8 @@ struct AttentionRow {
   int32_t position = 0;
   int32_t window_lo = 0;  // lowest readable window position; > position means no window key
   KvPages pages;          // pool == nullptr: no compressed keys
-  const int32_t* selected = nullptr;  // ascending entry indices
-  int32_t num_selected = 0;
+  const int32_t* selected = nullptr;      // ascending entry indices
+  const int32_t* num_selected = nullptr;  // their number, one value
 };
 struct AttentionShape {
   KvFormat format = KvFormat::kQuantized;
@@ -97,9 +97,9 @@ struct AttentionShape {
 // One query row of the indexer.
 struct IndexRow {
   KvPages pages;
-  int32_t num_visible = 0;                    // entries [0, num_visible) may be scored
-  const int32_t* candidate_blocks = nullptr;  // ascending kept blocks, or nullptr: all entries
-  int32_t num_candidate_blocks = 0;
+  int32_t num_visible = 0;                        // entries [0, num_visible) may be scored
+  const int32_t* candidate_blocks = nullptr;      // ascending kept blocks, or nullptr: all entries
+  const int32_t* num_candidate_blocks = nullptr;  // their number, one value
 };
 struct IndexShape {
   KvFormat format = KvFormat::kQuantized;
@@ -136,6 +136,8 @@ class Operators {
   virtual void Free(std::byte* memory) = 0;
   virtual void CopyToDevice(void* dst, const void* src, int64_t size_bytes) = 0;
   virtual void CopyToHost(void* dst, const void* src, int64_t size_bytes) = 0;
+
+  virtual void CopyOnDevice(void* dst, const void* src, int64_t size_bytes) = 0;
 
   // ---- embedding, norms, residual stream ----
 
@@ -211,9 +213,9 @@ class Operators {
   // ---- compressor and indexer ----
 
   // Ratio-2 pooling: latent f32 [T, n] = softmax over the two gates g0, g1, per channel, applied
-  // to kv0, kv1; all f32 [T, n] (model.md §7).
+  // to kv0, kv1; these are f32 [T, n] with rows in_stride floats apart (model.md §7).
   virtual void CompressPair(int64_t num_rows, const float* kv0, const float* g0, const float* kv1,
-                            const float* g1, int64_t n, float* latent) = 0;
+                            const float* g1, int64_t n, int64_t in_stride, float* latent) = 0;
 
   // Stores compressed entries x f32 [T, n] as entries first, first+1, ... of the pages.
   virtual void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format,
@@ -270,6 +272,9 @@ class Operators {
   virtual void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
                           const uint16_t* k_weight, const uint8_t* is_image,
                           const HcShape& shape) = 0;
+
+  // x f32 [count] *= factor. In place.
+  virtual void Scale(int64_t count, float factor, float* x) = 0;
 
   // True when every value of x f32 [count] is finite.
   virtual bool AllFinite(int64_t count, const float* x) = 0;

@@ -56,8 +56,9 @@ void ForEachTile(const AttentionRow& row, const AttentionShape& shape, float* ke
     fn(keys, static_cast<int>(end - p));
     p = end;
   }
-  for (int64_t j = 0; j < row.num_selected; j += kTileKeys) {
-    const int64_t end = std::min<int64_t>(j + kTileKeys, row.num_selected);
+  const int64_t num_selected = row.pages.pool == nullptr ? 0 : *row.num_selected;
+  for (int64_t j = 0; j < num_selected; j += kTileKeys) {
+    const int64_t end = std::min(j + kTileKeys, num_selected);
     for (int64_t i = j; i < end; ++i) {
       LoadCompressedRow(shape.format, row.pages.MainRow(row.selected[i]), d, keys + (i - j) * d);
     }

@@ -40,12 +40,16 @@ int32_t TakeBest(int64_t n, int32_t k, ScoreFn&& score, int32_t* out) {
 }  // namespace
 
 void ReferenceOperators::CompressPair(int64_t num_rows, const float* kv0, const float* g0,
-                                      const float* kv1, const float* g1, int64_t n, float* latent) {
-  for (int64_t i = 0; i < num_rows * n; ++i) {
-    const float max = std::max(g0[i], g1[i]);
-    const float e0 = DetExp(g0[i] - max), e1 = DetExp(g1[i] - max);
-    const float sum = e0 + e1;
-    latent[i] = e0 / sum * kv0[i] + e1 / sum * kv1[i];
+                                      const float* kv1, const float* g1, int64_t n,
+                                      int64_t in_stride, float* latent) {
+  for (int64_t t = 0; t < num_rows; ++t) {
+    for (int64_t c = 0; c < n; ++c) {
+      const int64_t i = t * in_stride + c;
+      const float max = std::max(g0[i], g1[i]);
+      const float e0 = DetExp(g0[i] - max), e1 = DetExp(g1[i] - max);
+      const float sum = e0 + e1;
+      latent[t * n + c] = e0 / sum * kv0[i] + e1 / sum * kv1[i];
+    }
   }
 }
 
@@ -103,7 +107,7 @@ void ReferenceOperators::IndexScores(std::span<const IndexRow> rows, const float
       score_range(0, row.num_visible);
       continue;
     }
-    for (int32_t i = 0; i < row.num_candidate_blocks; ++i) {
+    for (int32_t i = 0; i < *row.num_candidate_blocks; ++i) {
       const int64_t begin = int64_t{row.candidate_blocks[i]} * shape.candidate_block_size;
       score_range(begin, std::min<int64_t>(begin + shape.candidate_block_size, row.num_visible));
     }

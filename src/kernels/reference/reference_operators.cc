@@ -21,6 +21,14 @@ void ReferenceOperators::CopyToHost(void* dst, const void* src, int64_t size_byt
   if (size_bytes > 0) std::memcpy(dst, src, static_cast<size_t>(size_bytes));
 }
 
+void ReferenceOperators::CopyOnDevice(void* dst, const void* src, int64_t size_bytes) {
+  if (size_bytes > 0) std::memcpy(dst, src, static_cast<size_t>(size_bytes));
+}
+
+void ReferenceOperators::Scale(int64_t count, float factor, float* x) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
 bool ReferenceOperators::AllFinite(int64_t count, const float* x) {
   // x - x is 0 for finite values and NaN otherwise; a NaN survives the sum.
   float acc = 0.0f;

@@ -15,6 +15,7 @@ class ReferenceOperators : public Operators {
   void Free(std::byte* memory) override;
   void CopyToDevice(void* dst, const void* src, int64_t size_bytes) override;
   void CopyToHost(void* dst, const void* src, int64_t size_bytes) override;
+  void CopyOnDevice(void* dst, const void* src, int64_t size_bytes) override;
 
   void Embed(int64_t num_rows, const int32_t* ids, const uint16_t* table, int64_t dim,
              float* out) override;
@@ -46,7 +47,7 @@ class ReferenceOperators : public Operators {
                  const AttentionShape& shape, float* o) override;
 
   void CompressPair(int64_t num_rows, const float* kv0, const float* g0, const float* kv1,
-                    const float* g1, int64_t n, float* latent) override;
+                    const float* g1, int64_t n, int64_t in_stride, float* latent) override;
   void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format, int64_t first,
                        const KvPages& pages) override;
   void StoreIndexKeys(int64_t num_rows, const float* x, int64_t n, KvFormat format, int64_t first,
@@ -71,6 +72,7 @@ class ReferenceOperators : public Operators {
                     const WeightMatrix& table, float* out) override;
   void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
                   const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) override;
+  void Scale(int64_t count, float factor, float* x) override;
   bool AllFinite(int64_t count, const float* x) override;
 };
 
