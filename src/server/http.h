@@ -1,0 +1,185 @@
+// HTTP/1.1 server: sockets, framing, limits and time-outs; knows nothing of routes or models.
+// Thread rule: network threads only move bytes. HttpHandler runs on them and must not block; an
+// HttpExchange may be answered from any thread.
+// Owner: server/server.cc.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+struct ApiKey;
+struct Route;
+
+struct HttpHeader {
+  std::string name;
+  std::string value;
+};
+
+struct HttpRequest {
+  std::string method;  // as sent: "GET"
+  std::string path;    // as sent, still percent-encoded, without the query
+  std::vector<HttpHeader> headers;
+  std::string body;
+  std::string request_id;                          // api.md §14
+  std::chrono::steady_clock::time_point received;  // header complete
+
+  // Filled by HttpHandler::Admit.
+  const Route* route = nullptr;
+  const ApiKey* key = nullptr;
+  std::vector<HttpHeader> answer_headers;  // added to whatever answer follows
+
+  // First value of the header, compared without case; "" when absent.
+  std::string_view Header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<HttpHeader> headers{};
+  std::string body{};
+};
+
+// How an exchange ended; handed to HttpHandler::Done.
+struct HttpOutcome {
+  int status = 0;  // 499 when the client left before a response began
+  uint64_t response_bytes = 0;
+  bool client_gone = false;
+  std::chrono::steady_clock::duration duration{};
+};
+
+// One request and its answer: either Respond once, or StartStream, Send*, Finish.
+// Calls after the end or after the client has gone are ignored.
+class HttpExchange {
+ public:
+  explicit HttpExchange(HttpRequest request) : request_(std::move(request)) {}
+  HttpExchange(const HttpExchange&) = delete;
+  HttpExchange& operator=(const HttpExchange&) = delete;
+
+  const HttpRequest& request() const { return request_; }
+
+  void Respond(HttpResponse response);
+
+  // Sends status and headers; the body follows through Send, each call in one write of its own.
+  void StartStream(HttpResponse head);
+  void Send(std::string bytes);
+  void Finish();
+
+  // Sends `bytes` every `interval` while nothing else has been sent since StartStream.
+  void SetKeepAlive(std::string bytes, std::chrono::milliseconds interval);
+
+  // Called at most once, on a network thread, when the client is gone (reset, half-close, failed
+  // or stalled write) or the server stops; at once when that has happened already. Dropped without
+  // a call when the answer was delivered.
+  void OnDisconnect(std::function<void()> callback);
+
+  bool disconnected() const;
+  bool finished() const;
+
+  // --- used by the connection ---
+  struct Output {
+    std::optional<HttpResponse> head;
+    bool streaming = false;
+    bool finished = false;
+    std::vector<std::string> chunks;
+    std::string keep_alive;  // not empty: send after keep_alive_interval of silence
+    std::chrono::milliseconds keep_alive_interval{0};
+  };
+  // Moves out what is due. wake is called (any thread) when there is more.
+  Output Take();
+  void SetWake(std::function<void()> wake);
+  void MarkDisconnected();
+  void MarkDelivered();
+
+ private:
+  void Wake();
+
+  HttpRequest request_;
+  mutable std::mutex mutex_;
+  std::optional<HttpResponse> head_;
+  bool started_ = false;
+  bool streaming_ = false;
+  bool finished_ = false;
+  bool sent_any_ = false;
+  bool disconnected_ = false;
+  std::vector<std::string> chunks_;
+  std::string keep_alive_;
+  std::chrono::milliseconds keep_alive_interval_{0};
+  std::function<void()> wake_;
+  std::function<void()> on_disconnect_;
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+
+  // Headers are complete, the body is not read. A response refuses the request.
+  virtual std::optional<HttpResponse> Admit(HttpRequest& request) = 0;
+
+  // The request is complete.
+  virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
+
+  // The answer is written or the client is gone; called once per request that Admit saw.
+  virtual void Done(const HttpRequest& request, const HttpOutcome& outcome) = 0;
+
+  // Answer to a fault found below the routes: status and code of api.md §12.
+  virtual HttpResponse Error(int status, std::string_view code, std::string_view message) = 0;
+};
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8000;  // 0: the system chooses
+  std::string uds_path;  // also listen here when not empty
+  int num_threads = 2;
+  int max_connections = 4096;
+  uint64_t max_body_bytes = 96ull << 20;
+  uint32_t max_header_bytes = 64u << 10;
+  uint32_t max_header_fields = 100;
+  std::chrono::milliseconds idle_timeout{75'000};
+  std::chrono::milliseconds header_timeout{10'000};
+  std::chrono::milliseconds body_progress_timeout{60'000};
+  std::chrono::milliseconds write_progress_timeout{60'000};
+};
+
+class HttpServer {
+ public:
+  // Listens before it returns. handler is borrowed and outlives the server.
+  // Errors: unavailable when an address cannot be bound, invalid_request for a bad one.
+  static Result<std::unique_ptr<HttpServer>> Start(HttpServerOptions options, HttpHandler* handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+
+  // From now on every answer closes its connection. Listening goes on, so that probes can read
+  // that the server drains.
+  void SetDraining();
+
+  // Waits until no exchange is in progress; false when the deadline came first.
+  bool WaitIdle(std::chrono::steady_clock::time_point deadline);
+
+  // Closes everything and joins the threads. Idempotent.
+  void Stop();
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// True for hosts that only this machine can reach: 127.0.0.0/8, ::1, "localhost".
+bool IsLoopbackHost(std::string_view host);
+
+}  // namespace deepinfer

@@ -1,0 +1,16 @@
+// Request ids of api.md §14.
+// Thread rule: any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace deepinfer {
+
+// 1 to 128 characters of [A-Za-z0-9._:-].
+bool IsValidRequestId(std::string_view id);
+
+// prefix followed by 24 random letters and digits; unguessable.
+std::string MakeRandomId(std::string_view prefix);
+
+}  // namespace deepinfer
