@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -22,6 +21,8 @@
 #include "tensor/tensor_view.h"
 
 namespace deepinfer {
+
+struct CheckpointIndex;
 
 class Checkpoint {
  public:
@@ -58,9 +59,7 @@ class Checkpoint {
 
   void Advise(MapAdvice advice) const;
   // MappedFile::Prefault over all shards; progress counts the bytes of all files.
-  Status Prefault(
-      uint64_t chunk_bytes,
-      const std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>& progress) const;
+  Status Prefault(uint64_t chunk_bytes, const PrefaultProgress& progress) const;
 
  private:
   struct Entry {
@@ -74,7 +73,10 @@ class Checkpoint {
   const Entry* FindEntry(std::string_view name) const;
   Status AddShard(const std::string& path);
   Status SortEntries();
+  Status CheckAgainstIndex(const CheckpointIndex& index) const;
+  Status NotListed(const Entry& entry) const;
 
+  std::string dir_;
   std::vector<SafetensorsFile> shards_;
   std::vector<Entry> entries_;  // ascending by name
   uint64_t total_bytes_ = 0;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 
@@ -16,6 +17,9 @@ namespace deepinfer {
 
 // How the pages will be used (madvise).
 enum class MapAdvice : uint8_t { kNormal, kSequential, kRandom, kWillNeed, kHugePages };
+
+// Called with the bytes read so far and in total; false stops the read. May be empty.
+using PrefaultProgress = std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>;
 
 class MappedFile {
  public:
@@ -33,12 +37,10 @@ class MappedFile {
   // A hint for the whole file; an unsupported hint is not an error.
   void Advise(MapAdvice advice) const;
 
-  // Reads every page into memory, chunk_bytes at a time (rounded up to whole pages). After each
-  // chunk progress(done_bytes, total_bytes) is called; false stops with `cancelled`. A file that
-  // shrank since Open gives data_corruption where the kernel can tell.
-  Status Prefault(
-      uint64_t chunk_bytes,
-      const std::function<bool(uint64_t done_bytes, uint64_t total_bytes)>& progress) const;
+  // Reads every page into memory, chunk_bytes at a time (rounded up to whole pages), reporting
+  // after each chunk. Errors: cancelled; data_corruption when the file shrank since Open, where
+  // the kernel can tell.
+  Status Prefault(uint64_t chunk_bytes, const PrefaultProgress& progress) const;
 
  private:
   MappedFile(std::string path, const std::byte* data, size_t size)

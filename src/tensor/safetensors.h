@@ -25,7 +25,6 @@ namespace deepinfer {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // limit of the format
 inline constexpr uint64_t kMaxTrailingBytes = 4095;                  // less than one page
-inline constexpr size_t kMaxTensorNameBytes = 4096;
 
 struct NamedTensor {
   std::string name;
