@@ -6,77 +6,18 @@
 #include <span>
 #include <unordered_set>
 
+#include "text/json_fields.h"
+
 namespace deepinfer {
 namespace {
 
 namespace json = boost::json;
-
-// Error messages quote parts of the file; a hostile one may be long.
-std::string Quote(std::string_view text) {
-  constexpr size_t kMaxQuotedBytes = 80;
-  if (text.size() <= kMaxQuotedBytes) return fmt::format("\"{}\"", text);
-  size_t end = kMaxQuotedBytes;
-  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return fmt::format("\"{}...\"", text.substr(0, end));
-}
-
-std::string Quote(const json::value& value) {
-  switch (value.kind()) {
-    case json::kind::string:
-      return Quote(std::string_view(value.get_string()));
-    case json::kind::object:
-      return "an object";
-    case json::kind::array:
-      return "an array";
-    default:
-      return json::serialize(value);
-  }
-}
-
-Result<const json::value*> Get(const json::object& object, std::string_view key,
-                               std::string_view where) {
-  const json::value* value = object.if_contains(key);
-  if (value == nullptr) return DataCorruption(fmt::format("{} lacks \"{}\"", where, key));
-  return value;
-}
-
-Result<const json::object*> GetObject(const json::object& object, std::string_view key,
-                                      std::string_view where) {
-  DI_ASSIGN_OR_RETURN(const json::value* value, Get(object, key, where));
-  if (!value->is_object()) {
-    return DataCorruption(fmt::format("\"{}\" of {} is not an object", key, where));
-  }
-  return &value->get_object();
-}
-
-Result<const json::array*> GetArray(const json::object& object, std::string_view key,
-                                    std::string_view where) {
-  DI_ASSIGN_OR_RETURN(const json::value* value, Get(object, key, where));
-  if (!value->is_array()) {
-    return DataCorruption(fmt::format("\"{}\" of {} is not an array", key, where));
-  }
-  return &value->get_array();
-}
-
-Result<std::string_view> GetString(const json::object& object, std::string_view key,
-                                   std::string_view where) {
-  DI_ASSIGN_OR_RETURN(const json::value* value, Get(object, key, where));
-  if (!value->is_string()) {
-    return DataCorruption(fmt::format("\"{}\" of {} is not a string", key, where));
-  }
-  return std::string_view(value->get_string());
-}
-
-// Absent means `absent`.
-Result<bool> GetBool(const json::object& object, std::string_view key, bool absent,
-                     std::string_view where) {
-  const json::value* value = object.if_contains(key);
-  if (value == nullptr) return absent;
-  if (!value->is_bool()) {
-    return DataCorruption(fmt::format("\"{}\" of {} is not true or false", key, where));
-  }
-  return value->get_bool();
-}
+using json_fields::GetArray;
+using json_fields::GetBool;
+using json_fields::GetField;
+using json_fields::GetObject;
+using json_fields::GetString;
+using json_fields::Quote;
 
 Result<int32_t> ToTokenId(const json::value& value, std::string_view where) {
   const int64_t* id = value.if_int64();
@@ -292,7 +233,7 @@ Result<AddedTokenEntry> ReadAddedToken(const json::value& value) {
                                       kMaxAddedTokenBytes));
   }
   const std::string where = "added token " + Quote(content);
-  DI_ASSIGN_OR_RETURN(const json::value* id_value, Get(*object, "id", where));
+  DI_ASSIGN_OR_RETURN(const json::value* id_value, GetField(*object, "id", where));
   DI_ASSIGN_OR_RETURN(const int32_t id, ToTokenId(*id_value, where));
   for (const std::string_view flag : {"single_word", "lstrip", "rstrip"}) {
     DI_RETURN_IF_ERROR(RequireBool(*object, flag, false, false, where));
