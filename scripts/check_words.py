@@ -18,7 +18,7 @@ FORBIDDEN = [
     ("talk about the making", r"(?i)\b(?:as an ai\b|ai assistant|coding assistant|language model "
                               r"wrote|co-authored-by|generated (?:by|with) (?:an? )?(?:ai|llm|"
                               r"assistant|model)\b|this session|previous session|helper session|"
-                              r"as (?:you )?(?:asked|instructed)\b)"),
+                              r"as (?:you asked|instructed)\b)"),
     ("host of a registry", r"(?i)\b(?:pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.org|"
                            r"docker\.io|ghcr\.io|quay\.io|proxy\.golang\.org|crates\.io)\b"),
 ]
