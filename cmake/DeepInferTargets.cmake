@@ -8,6 +8,7 @@
 function(di_add_library name)
   cmake_parse_arguments(ARG "NO_CONVERSION_WARNINGS" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(di_${name} STATIC ${ARG_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY DEEPINFER_LIBRARIES di_${name})
   target_include_directories(di_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(di_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   if(NOT ARG_NO_CONVERSION_WARNINGS)
