@@ -23,10 +23,10 @@ constexpr float kFp4NarrowAmaxFloor = 6.0f * 0x1p-9f;
 // without relaxed float rules, and puts infinity and NaN above every finite value.
 template <int kGroup>
 uint32_t MaxMagnitudeBits(const float* x) {
-  uint32_t bits[kGroup];
-  std::memcpy(bits, x, sizeof(bits));
   uint32_t largest = 0;
-  for (int i = 0; i < kGroup; ++i) largest = std::max(largest, bits[i] & kF32AbsMask);
+  for (int i = 0; i < kGroup; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & kF32AbsMask);
+  }
   return largest;
 }
 

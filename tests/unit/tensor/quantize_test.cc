@@ -90,11 +90,7 @@ double RoundToGrid(double x, const std::vector<double>& grid) {
   return std::copysign(grid[best], x);
 }
 
-std::vector<double> E4m3Grid() {
-  std::vector<double> grid;
-  for (int code = 0; code < 127; ++code) grid.push_back(E4m3ToFloat(static_cast<uint8_t>(code)));
-  return grid;
-}
+std::vector<double> E4m3Grid() { return {kE4m3Table.begin(), kE4m3Table.begin() + kE4m3Nan}; }
 
 const std::vector<double> kE2m1Grid = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
 
@@ -130,8 +126,8 @@ PlainGroup PlainE4m3Group(const float* x, int n, bool by_reciprocal) {
   return group;
 }
 
-uint8_t Nibble(const std::vector<uint8_t>& packed, int element) {
-  const uint8_t byte = packed[static_cast<size_t>(element / 2)];
+uint8_t Nibble(const std::vector<uint8_t>& packed, size_t element) {
+  const uint8_t byte = packed[element / 2];
   return static_cast<uint8_t>(element % 2 == 0 ? byte & 15 : byte >> 4);
 }
 
@@ -230,7 +226,7 @@ TEST(Fp4Group16Test, ReciprocalRoundsExactTiesUpAtScaleMantissa1875) {
         uint8_t scale_code = 0;
         QuantizeFp4Group16(x.data(), 16, by_reciprocal, packed.data(), &scale_code);
         ASSERT_EQ(E4m3ToFloat(scale_code), scale);
-        for (int i = 0; i < 6; ++i) {
+        for (size_t i = 0; i < 6; ++i) {
           const int code = by_reciprocal ? reciprocal_codes[i] : divided_codes[i];
           EXPECT_EQ(Nibble(packed, i), sign < 0 ? code | 8 : code)
               << "scale " << scale << " ratio " << ratios[i] << " reciprocal " << by_reciprocal;
@@ -307,51 +303,68 @@ TEST(QuantizeTest, Pow2ScaleStepsAtExactMultiplesOfTheCodeMaximum) {
     x[0] = std::ldexp(6.0f, exponent);
     QuantizeFp4Group32(x.data(), 32, codes.data(), &scale);
     EXPECT_EQ(scale, 127 + exponent);
-    x[0] = std::nextafter(std::ldexp(448.0f, exponent), kInf) * 1.0001f;
+    x[0] = std::ldexp(448.5f, exponent);
     QuantizeFp8Group32(x.data(), 32, codes.data(), &scale);
     EXPECT_EQ(scale, 127 + exponent + 1);
   }
 }
 
-TEST(QuantizeTest, AgreesWithThePlainRulesOnRandomRows) {
-  constexpr int kN = 192;
-  const std::vector<double> e4m3_grid = E4m3Grid();
-  for (uint32_t seed = 0; seed < 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const std::vector<float> x = RandomRow(seed, kN);
-    std::vector<uint8_t> codes(kN);
-    std::vector<uint8_t> packed(kN / 2);
-    std::vector<uint8_t> scales(kN / 16);
+// Group g of a row against the plain rules; value_of(i) is the decoded code of element i.
+template <typename ValueOf>
+void ExpectGroup(const PlainGroup& plain, size_t first, double scale, ValueOf value_of) {
+  ASSERT_EQ(scale, plain.scale);
+  for (size_t i = 0; i < plain.values.size(); ++i) {
+    const double value = value_of(first + i);
+    ASSERT_EQ(value, plain.values[i]) << "element " << first + i;
+    ASSERT_EQ(std::signbit(value), std::signbit(plain.values[i])) << "element " << first + i;
+  }
+}
 
-    QuantizeFp8Group32(x.data(), kN, codes.data(), scales.data());
-    for (int g = 0; g < kN; g += 32) {
-      const PlainGroup plain =
-          PlainPow2Group(&x[static_cast<size_t>(g)], 32, 1e-4f, 448, e4m3_grid);
-      ASSERT_EQ(E8m0ToFloat(scales[static_cast<size_t>(g / 32)]), plain.scale);
-      for (int i = 0; i < 32; ++i) {
-        const double value = E4m3ToFloat(codes[static_cast<size_t>(g + i)]);
-        ASSERT_EQ(value, plain.values[static_cast<size_t>(i)]);
-        ASSERT_EQ(std::signbit(value), std::signbit(plain.values[static_cast<size_t>(i)]));
-      }
+constexpr size_t kRowSize = 192;
+constexpr uint32_t kNumRows = 300;
+
+TEST(QuantizeTest, Fp8Group32AgreesWithThePlainRules) {
+  const std::vector<double> grid = E4m3Grid();
+  for (uint32_t seed = 0; seed < kNumRows; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const std::vector<float> x = RandomRow(seed, kRowSize);
+    std::vector<uint8_t> codes(kRowSize);
+    std::vector<uint8_t> scales(kRowSize / 32);
+    QuantizeFp8Group32(x.data(), kRowSize, codes.data(), scales.data());
+    for (size_t first = 0; first < kRowSize; first += 32) {
+      ExpectGroup(PlainPow2Group(&x[first], 32, 1e-4f, 448, grid), first,
+                  E8m0ToFloat(scales[first / 32]), [&](size_t i) { return E4m3ToFloat(codes[i]); });
     }
-    QuantizeFp4Group32(x.data(), kN, packed.data(), scales.data());
-    for (int g = 0; g < kN; g += 32) {
-      const PlainGroup plain =
-          PlainPow2Group(&x[static_cast<size_t>(g)], 32, 6 * 0x1p-126f, 6, kE2m1Grid);
-      ASSERT_EQ(E8m0ToFloat(scales[static_cast<size_t>(g / 32)]), plain.scale);
-      for (int i = 0; i < 32; ++i) {
-        ASSERT_EQ(E2m1ToFloat(Nibble(packed, g + i)), plain.values[static_cast<size_t>(i)]);
-      }
+  }
+}
+
+TEST(QuantizeTest, Fp4Group32AgreesWithThePlainRules) {
+  for (uint32_t seed = 0; seed < kNumRows; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const std::vector<float> x = RandomRow(seed, kRowSize);
+    std::vector<uint8_t> packed(kRowSize / 2);
+    std::vector<uint8_t> scales(kRowSize / 32);
+    QuantizeFp4Group32(x.data(), kRowSize, packed.data(), scales.data());
+    for (size_t first = 0; first < kRowSize; first += 32) {
+      ExpectGroup(PlainPow2Group(&x[first], 32, 6 * 0x1p-126f, 6, kE2m1Grid), first,
+                  E8m0ToFloat(scales[first / 32]),
+                  [&](size_t i) { return E2m1ToFloat(Nibble(packed, i)); });
     }
-    for (const bool by_reciprocal : {false, true}) {
-      QuantizeFp4Group16(x.data(), kN, by_reciprocal, packed.data(), scales.data());
-      for (int g = 0; g < kN; g += 16) {
-        const PlainGroup plain = PlainE4m3Group(&x[static_cast<size_t>(g)], 16, by_reciprocal);
-        ASSERT_EQ(E4m3ToFloat(scales[static_cast<size_t>(g / 16)]), plain.scale);
-        for (int i = 0; i < 16; ++i) {
-          ASSERT_EQ(E2m1ToFloat(Nibble(packed, g + i)), plain.values[static_cast<size_t>(i)]);
-        }
-      }
+  }
+}
+
+TEST(QuantizeTest, Fp4Group16AgreesWithThePlainRulesInBothForms) {
+  for (uint32_t seed = 0; seed < 2 * kNumRows; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const bool by_reciprocal = seed % 2 != 0;
+    const std::vector<float> x = RandomRow(seed, kRowSize);
+    std::vector<uint8_t> packed(kRowSize / 2);
+    std::vector<uint8_t> scales(kRowSize / 16);
+    QuantizeFp4Group16(x.data(), kRowSize, by_reciprocal, packed.data(), scales.data());
+    for (size_t first = 0; first < kRowSize; first += 16) {
+      ExpectGroup(PlainE4m3Group(&x[first], 16, by_reciprocal), first,
+                  E4m3ToFloat(scales[first / 16]),
+                  [&](size_t i) { return E2m1ToFloat(Nibble(packed, i)); });
     }
   }
 }
