@@ -10,6 +10,7 @@
 #include "text/added_token_matcher.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
+#include "text/code_point_class.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_file.h"
 
@@ -187,6 +188,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(std::string_view json) {
     }
     byte_ids[byte] = found->second;
   }
+  CodePointTable::Get();  // built now rather than during the first request
   auto impl = std::make_unique<Impl>(file, byte_ids);
   impl->FillTokens(file);
   impl->FindSingleTokenPieces();

@@ -10,7 +10,6 @@
 namespace deepinfer {
 namespace {
 
-using testing::Encode;
 using testing::ReleasedTokenizer;
 
 // Ids 3..258 are the single bytes, in the order of their printable spelling.

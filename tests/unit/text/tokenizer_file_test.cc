@@ -234,12 +234,17 @@ TEST(TokenizerFile, FlagsThatWouldChangeIdsAreRefused) {
     ExpectRefused([&](json::object* d) { Added(d)[0].as_object()[flag] = true; },
                   StatusCode::kUnsupported, flag);
   }
-  const std::pair<std::string_view, json::value> settings[] = {
+  struct Setting {
+    std::string_view key;
+    json::value value;
+  };
+  const Setting settings[] = {
       {"dropout", 0.1},        {"unk_token", "<unk>"},  {"continuing_subword_prefix", "##"},
       {"byte_fallback", true}, {"ignore_merges", true}, {"end_of_word_suffix", "</w>"},
   };
-  for (const auto& [key, value] : settings) {
-    ExpectRefused([&](json::object* d) { Model(d)[key] = value; }, StatusCode::kUnsupported, key);
+  for (const Setting& setting : settings) {
+    ExpectRefused([&](json::object* d) { Model(d)[setting.key] = setting.value; },
+                  StatusCode::kUnsupported, setting.key);
   }
 }
 
