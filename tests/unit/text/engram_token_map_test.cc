@@ -43,6 +43,17 @@ TEST(EngramTokenMap, ReleasedTokenizerHasTheClassesOfTheCheckpoint) {
   EXPECT_EQ(ReleasedMap()[2], 2);
 }
 
+// FNV-1a of the map that another implementation made with Python's unicodedata (little-endian ids).
+TEST(EngramTokenMap, ReleasedMapEqualsAnIndependentOne) {
+  uint64_t digest = 0xCBF29CE484222325u;
+  for (const int32_t id : ReleasedMap()) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      digest = (digest ^ (static_cast<uint32_t>(id) >> shift & 0xFF)) * 0x100000001B3u;
+    }
+  }
+  EXPECT_EQ(digest, 0x6B5CFA68A5F57BA6u);
+}
+
 TEST(EngramTokenMap, DemoTokenizerHasTheClassesOfItsCheckpoint) {
   const std::vector<int32_t> map = MapOf(DemoTokenizer());
   ASSERT_EQ(map.size(), 8224u);
