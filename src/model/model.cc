@@ -1,0 +1,54 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <new>
+
+#include "model/step_runner.h"
+
+namespace deepinfer {
+
+namespace {
+// Granularity of page-in progress.
+constexpr uint64_t kPrefaultChunk = 4 << 20;
+}  // namespace
+
+Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
+                                           std::vector<int32_t> engram_token_map,
+                                           const ModelOptions& options, Operators* ops) {
+  DI_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(dir));
+  DI_ASSIGN_OR_RETURN(EngramHasher hasher,
+                      EngramHasher::Create(config, std::move(engram_token_map)));
+  DI_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(dir.string()));
+  std::unique_ptr<Model> model(new Model(std::move(checkpoint), options, ops));
+  DI_ASSIGN_OR_RETURN(model->weights_,
+                      LoadModelWeights(config, options.weight_checks, &model->checkpoint_));
+  if (options.on_progress) {
+    DI_RETURN_IF_ERROR(
+        model->checkpoint_.Prefault(kPrefaultChunk, [&](uint64_t done, uint64_t total) {
+          options.on_progress(done, total);
+          return true;
+        }));
+  }
+  model->layout_ = KvLayout::Create(config, options.kv_format);
+  model->max_positions_ = std::min(options.max_positions, config.max_positions);
+  model->rope_ = std::make_unique<RopeTables>(config, model->max_positions_);
+  model->hasher_ = std::move(hasher);
+  model->config_ = std::move(config);
+  return model;
+}
+
+Status Model::Step(std::span<const SequenceStep> sequences, bool want_main_hidden, StepOutput* out,
+                   StepProbe* probe) {
+  const StepContext context{ops_,     &config_,    &weights_,         &layout_,
+                            &hasher_, rope_.get(), options_.numerics, &workspace_};
+  try {
+    const Workspace::Scope scope(&workspace_);
+    StepRunner runner(context, sequences, want_main_hidden, probe);
+    runner.Run(out);
+  } catch (const std::bad_alloc&) {
+    return ResourceExhausted("no memory for the scratch buffers of a step");
+  }
+  return OkStatus();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,48 @@
+// Mixture of experts and Engram of a layer (model.md §9, §10).
+
+#include "model/step_runner.h"
+
+namespace deepinfer {
+
+void StepRunner::RunMoe(int32_t layer, const float* u, float* out) {
+  const MoeWeights& w = Weights(layer).block.moe;
+  const int64_t t = num_rows_;
+  const MoeShape shape{config_.dim, config_.moe_inter_dim, config_.num_experts,
+                       config_.experts_per_token, config_.swiglu_limit};
+  float* logits = Floats(t * shape.num_experts);
+  ops_->LinearF32(t, u, w.gate, logits);
+  CheckFinite(logits, shape.num_experts, "router logits");
+  int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
+  float* weights = Floats(t * shape.topk);
+  ops_->Route(t, logits, w.bias, w.bias_image, is_image_, shape.num_experts, shape.topk,
+              config_.gate_temp, config_.route_scale, experts, weights);
+  Probe("gate_w", layer, weights, t, shape.topk);
+  if (probe_ != nullptr) probe_->VisitSelection("gate_i", layer, experts, nullptr, t, shape.topk);
+  const Rows x = Quantize(u, t, config_.dim);
+  ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
+}
+
+void StepRunner::RunEngram(int32_t layer) {
+  const int32_t index = config_.EngramIndex(layer);
+  if (index < 0) return;
+  const Workspace::Scope scope(context_.workspace);
+  const EngramWeights& w = Weights(layer).engram;
+  const int64_t columns = context_.hasher->num_columns();
+  const int64_t width = columns * config_.engram.head_dim;
+  std::vector<int64_t> host_ids(static_cast<size_t>(num_rows_ * columns));
+  for (const RowRun& run : runs_) {
+    context_.hasher->RowIds(index, run.sequence->tokens, run.sequence->is_image, run.start,
+                            run.num_rows, host_ids.data() + run.first_row * columns);
+  }
+  int64_t* ids = context_.workspace->Array<int64_t>(num_rows_ * columns);
+  ops_->CopyToDevice(ids, host_ids.data(), num_rows_ * columns * 8);
+  float* rows = Floats(num_rows_ * width);
+  ops_->EngramGather(num_rows_, ids, static_cast<int32_t>(columns), w.table, rows);
+  float* kvv = Floats(num_rows_ * (config_.hc_mult + 1) * config_.dim);
+  // Table rows lie on the FP8 grid, so quantising them changes no value.
+  QuantizedLinear(Quantize(rows, num_rows_, width), num_rows_, w.wkv, kvv);
+  ops_->EngramGate(num_rows_, h_, kvv, w.q_weight, w.k_weight, is_image_, Hc());
+  Probe("engram_out", layer, h_, num_rows_, config_.hc_mult * config_.dim);
+}
+
+}  // namespace deepinfer

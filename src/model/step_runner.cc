@@ -1,0 +1,240 @@
+#include "model/step_runner.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace deepinfer {
+
+namespace {
+
+Status NotFinite(std::string_view what) {
+  return DataCorruption(std::string(what) +
+                        " became NaN or infinite: the weights or the cache are damaged");
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const StepContext& context, std::span<const SequenceStep> sequences,
+                       bool want_main_hidden, StepProbe* probe)
+    : context_(context),
+      ops_(context.ops),
+      config_(*context.config),
+      probe_(probe),
+      want_main_hidden_(want_main_hidden),
+      selections_(context.config->index_source_layers.size()) {
+  for (const SequenceStep& s : sequences) {
+    runs_.push_back({&s, num_rows_, s.num_rows, s.start, OkStatus()});
+    num_rows_ += s.num_rows;
+  }
+}
+
+HcShape StepRunner::Hc() const {
+  return {config_.hc_mult, config_.dim, config_.hc_sinkhorn_iters, config_.hc_eps, config_.rms_eps};
+}
+
+void StepRunner::Run(StepOutput* out) {
+  *out = {};
+  Embed();
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer) RunLayer(layer);
+  RunHead(out);
+  for (const RowRun& run : runs_) out->status.push_back(run.status);
+}
+
+void StepRunner::Embed() {
+  std::vector<int32_t> ids, positions;
+  std::vector<uint8_t> is_image;
+  for (const RowRun& run : runs_) {
+    for (int64_t p = run.start; p < run.start + run.num_rows; ++p) {
+      ids.push_back(run.sequence->tokens[p]);
+      positions.push_back(static_cast<int32_t>(p));
+      is_image.push_back(run.sequence->is_image == nullptr ? 0 : run.sequence->is_image[p]);
+    }
+  }
+  const int64_t n = config_.hc_mult;
+  int32_t* device_ids = context_.workspace->Array<int32_t>(num_rows_);
+  positions_ = context_.workspace->Array<int32_t>(num_rows_);
+  is_image_ = context_.workspace->Array<uint8_t>(num_rows_);
+  ops_->CopyToDevice(device_ids, ids.data(), num_rows_ * 4);
+  ops_->CopyToDevice(positions_, positions.data(), num_rows_ * 4);
+  ops_->CopyToDevice(is_image_, is_image.data(), num_rows_);
+
+  float* x = Floats(num_rows_ * config_.dim);
+  ops_->Embed(num_rows_, device_ids, context_.weights->embed, config_.dim, x);
+  Probe("embed", -1, x, num_rows_, config_.dim);
+  h_ = Floats(num_rows_ * n * config_.dim);
+  h_next_ = Floats(num_rows_ * n * config_.dim);
+  ops_->Replicate(num_rows_, x, config_.hc_mult, config_.dim, h_);
+  // The first site reads copy 0 alone.
+  std::vector<float> one_hot(static_cast<size_t>(num_rows_ * n), 0.0f);
+  for (int64_t t = 0; t < num_rows_; ++t) one_hot[static_cast<size_t>(t * n)] = 1.0f;
+  pre_ = Floats(num_rows_ * n);
+  for (Selection& s : selections_) s = NewSelection(config_.index_topk);
+  candidates_ = NewSelection(config_.candidate_topk_blocks);
+  ops_->CopyToDevice(pre_, one_hot.data(), num_rows_ * n * 4);
+}
+
+void StepRunner::RunLayer(int32_t layer) {
+  const BlockWeights& w = Weights(layer).block;
+  const HcShape hc = Hc();
+  const int64_t n = hc.num_copies, dim = hc.dim;
+  Probe("h_in", layer, h_, num_rows_, n * dim);
+  Probe("pre_in", layer, pre_, num_rows_, n);
+  RunEngram(layer);
+  // Global KV depends on the encoder only, so at the cut every row publishes before the rows
+  // that are not kept leave the batch (model.md §3).
+  if (config_.IsKvSource(layer)) PublishEntries(layer);
+  if (layer == config_.decoder_start()) KeepDecoderRows();
+  RecordTarget(layer);
+
+  // What crosses to the next layer was taken before this scope.
+  const Workspace::Scope scope(context_.workspace);
+  float* u = Floats(num_rows_ * dim);
+  AttentionInput(layer, u);
+  Probe("attn_in", layer, u, num_rows_, dim);
+
+  float* pre = Floats(num_rows_ * n);
+  float* post = Floats(num_rows_ * n);
+  float* comb = Floats(num_rows_ * n * n);
+  float* o = Floats(num_rows_ * dim);
+  ops_->HcMixes(num_rows_, h_, w.hc_attn, hc, pre, post, comb);
+  RunAttention(layer, u, o);
+  Probe("attn_out", layer, o, num_rows_, dim);
+  ops_->HcPost(num_rows_, o, h_, post, comb, hc, h_next_);
+
+  ops_->HcPre(num_rows_, h_next_, pre, hc, u);
+  ops_->RmsNorm(num_rows_, u, w.ffn_norm, dim, config_.rms_eps, u);
+  Probe("ffn_in", layer, u, num_rows_, dim);
+  ops_->HcMixes(num_rows_, h_next_, w.hc_ffn, hc, pre_, post, comb);
+  RunMoe(layer, u, o);
+  Probe("ffn_out", layer, o, num_rows_, dim);
+  ops_->HcPost(num_rows_, o, h_next_, post, comb, hc, h_);
+  Probe("h", layer, h_, num_rows_, n * dim);
+  Probe("pre", layer, pre_, num_rows_, n);
+}
+
+void StepRunner::AttentionInput(int32_t layer, float* u) {
+  ops_->HcPre(num_rows_, h_, pre_, Hc(), u);
+  ops_->RmsNorm(num_rows_, u, Weights(layer).block.attn_norm, config_.dim, config_.rms_eps, u);
+}
+
+void StepRunner::KeepDecoderRows() {
+  const HcShape hc = Hc();
+  in_decoder_ = true;
+  int64_t rows = 0;
+  const int64_t h_row = hc.num_copies * hc.dim * 4, pre_row = int64_t{hc.num_copies} * 4;
+  const auto move = [&](auto* base, int64_t from, int64_t count, int64_t row_bytes) {
+    auto* bytes = reinterpret_cast<std::byte*>(base);
+    // Rows only move towards the front, one at a time, so overlap is harmless.
+    for (int64_t i = 0; i < count && from != rows; ++i) {
+      ops_->CopyOnDevice(bytes + (rows + i) * row_bytes, bytes + (from + i) * row_bytes, row_bytes);
+    }
+  };
+  for (RowRun& run : runs_) {
+    const int64_t skip =
+        std::clamp<int64_t>(run.sequence->decoder_from - run.start, 0, run.num_rows);
+    const int64_t from = run.first_row + skip;
+    run.start += static_cast<int32_t>(skip);
+    run.num_rows -= skip;
+    move(h_, from, run.num_rows, h_row);
+    move(pre_, from, run.num_rows, pre_row);
+    move(positions_, from, run.num_rows, 4);
+    move(is_image_, from, run.num_rows, 1);
+    run.first_row = rows;
+    rows += run.num_rows;
+  }
+  num_rows_ = rows;
+}
+
+void StepRunner::RecordTarget(int32_t layer) {
+  const auto& targets = config_.dspark.target_layer_ids;
+  const auto it = std::find(targets.begin(), targets.end(), layer);
+  if (!want_main_hidden_ || it == targets.end()) return;
+  const int64_t width = static_cast<int64_t>(targets.size()) * config_.dim;
+  if (main_hidden_ == nullptr) main_hidden_ = Floats(num_rows_ * width);
+  ops_->HcMean(num_rows_, h_, Hc(), main_hidden_ + (it - targets.begin()) * config_.dim, width);
+}
+
+void StepRunner::RunHead(StepOutput* out) {
+  const HcShape hc = Hc();
+  const int64_t dim = hc.dim, vocab = config_.vocab_size;
+  float* y = Floats(num_rows_ * dim);
+  ops_->HcPre(num_rows_, h_, pre_, hc, y);
+  Probe("final_in", -1, y, num_rows_, dim);
+  ops_->RmsNorm(num_rows_, y, context_.weights->norm, dim, config_.rms_eps, y);
+  Probe("final_normed", -1, y, num_rows_, dim);
+  if (main_hidden_ != nullptr) {
+    out->main_hidden.resize(static_cast<size_t>(
+        num_rows_ * static_cast<int64_t>(config_.dspark.target_layer_ids.size()) * dim));
+    ops_->CopyToHost(out->main_hidden.data(), main_hidden_,
+                     static_cast<int64_t>(out->main_hidden.size()) * 4);
+  }
+  int64_t total = 0;
+  for (const RowRun& run : runs_) {
+    const int64_t skip =
+        std::clamp<int64_t>(run.sequence->logits_from - run.start, 0, run.num_rows);
+    const int64_t rows = run.num_rows - skip;
+    if (rows > 0 && total != run.first_row + skip) {
+      for (int64_t i = 0; i < rows; ++i) {
+        ops_->CopyOnDevice(y + (total + i) * dim, y + (run.first_row + skip + i) * dim, dim * 4);
+      }
+    }
+    total += rows;
+  }
+  float* logits = Floats(total * vocab);
+  ops_->LinearF32(total, y, context_.weights->head, logits);
+  int64_t row = 0;
+  for (RowRun& run : runs_) {
+    const int64_t skip =
+        std::clamp<int64_t>(run.sequence->logits_from - run.start, 0, run.num_rows);
+    const int64_t rows = run.num_rows - skip;
+    if (run.status.ok() && !ops_->AllFinite(rows * vocab, logits + row * vocab)) {
+      run.status = NotFinite("logits");
+    }
+    row += rows;
+  }
+  out->logits.resize(static_cast<size_t>(total * vocab));
+  ops_->CopyToHost(out->logits.data(), logits, total * vocab * 4);
+}
+
+StepRunner::Selection StepRunner::NewSelection(int32_t width) {
+  return {context_.workspace->Array<int32_t>(num_rows_ * width),
+          context_.workspace->Array<int32_t>(num_rows_), width};
+}
+
+StepRunner::Rows StepRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {
+  Rows rows;
+  rows.x = x;
+  if (context_.numerics == Numerics::kRef) return rows;
+  const Fp8RowsOut out{context_.workspace->Array<uint8_t>(num_rows * k),
+                       context_.workspace->Array<uint8_t>(num_rows * k / 32)};
+  ops_->QuantizeFp8(num_rows, x, k, out);
+  rows.fp8 = out;
+  return rows;
+}
+
+void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y) {
+  if (x.fp8.codes != nullptr) {
+    ops_->LinearFp8(num_rows, x.fp8, w, y);
+  } else {
+    ops_->LinearF32(num_rows, x.x, w, y);
+  }
+}
+
+void StepRunner::CheckFinite(const float* x, int64_t cols, std::string_view what) {
+  for (RowRun& run : runs_) {
+    if (run.status.ok() && !ops_->AllFinite(run.num_rows * cols, x + run.first_row * cols)) {
+      run.status = NotFinite(what);
+    }
+  }
+}
+
+void StepRunner::Probe(std::string_view name, int32_t layer, float* data, int64_t rows,
+                       int64_t cols) {
+  if (probe_ == nullptr) return;
+  std::vector<float> host(static_cast<size_t>(rows * cols));
+  ops_->CopyToHost(host.data(), data, rows * cols * 4);
+  probe_->Visit(name, layer, host.data(), rows, cols);
+  ops_->CopyToDevice(data, host.data(), rows * cols * 4);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,134 @@
+// One forward step as a list of operators over a batch of rows. Internal to model/.
+//
+// Shapes: T rows of all sequences, concatenated. From the encoder/decoder cut on, T counts the
+// decoder rows only; they are the last rows of each sequence.
+// Thread rule: lives inside one Model::Step call on the step thread.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "model/engram_hash.h"
+#include "model/kv_layout.h"
+#include "model/numerics.h"
+#include "model/rope.h"
+#include "model/step.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace deepinfer {
+
+struct StepContext {
+  Operators* ops;
+  const ModelConfig* config;
+  const ModelWeights* weights;
+  const KvLayout* layout;
+  const EngramHasher* hasher;
+  const RopeTables* rope;
+  Numerics numerics;
+  Workspace* workspace;
+};
+
+class StepRunner {
+ public:
+  StepRunner(const StepContext& context, std::span<const SequenceStep> sequences,
+             bool want_main_hidden, StepProbe* probe);
+
+  void Run(StepOutput* out);
+
+ private:
+  // Rows of one sequence inside the batch; shrinks to the decoder rows at the cut.
+  struct RowRun {
+    const SequenceStep* sequence;
+    int64_t first_row;
+    int64_t num_rows;
+    int32_t start;  // position of first_row
+    Status status;
+  };
+
+  // Activation rows in both forms a linear may want: f32, and quantised in ref_actq.
+  struct Rows {
+    const float* x = nullptr;
+    Fp8Rows fp8;
+  };
+
+  // Selections of one index source, device memory.
+  struct Selection {
+    int32_t* indices = nullptr;  // [T, width]
+    int32_t* counts = nullptr;   // [T]
+    int32_t width = 0;
+  };
+
+  // step_runner.cc
+  void Embed();
+  void RunLayer(int32_t layer);
+  void AttentionInput(int32_t layer, float* u);
+  void KeepDecoderRows();
+  Selection NewSelection(int32_t width);
+  void RunHead(StepOutput* out);
+  void RecordTarget(int32_t layer);
+  Rows Quantize(const float* x, int64_t num_rows, int64_t k);
+  void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
+  void CheckFinite(const float* x, int64_t cols, std::string_view what);
+  void Probe(std::string_view name, int32_t layer, float* data, int64_t rows, int64_t cols);
+
+  // step_attention.cc
+  void RunAttention(int32_t layer, const float* u, float* out);
+  void StoreRings(int32_t layer, const std::byte* step_rows);
+  std::vector<AttentionRow> AttentionRows(int32_t layer, const std::byte* step_rows) const;
+
+  // step_compressor.cc
+  void PublishEntries(int32_t layer);
+  void PublishPairs(int32_t layer, const float* u);
+  void PublishSingles(int32_t layer, const float* u);
+  // Latents f32 [n, head_dim] of entries first.., one group per sequence.
+  struct EntryGroup {
+    const RowRun* run;
+    int64_t first_entry;
+    int64_t first_row;
+    int64_t count;
+  };
+  void StoreEntries(int32_t layer, float* latents, const std::vector<EntryGroup>& groups,
+                    int64_t num_entries);
+
+  // step_indexer.cc
+  void RunIndexer(int32_t layer, const Rows& qr, const float* u);
+  std::vector<IndexRow> IndexRows(int32_t layer) const;
+  void ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, const float* q, const float* w,
+                      int64_t first_row);
+
+  // step_ffn.cc
+  void RunMoe(int32_t layer, const float* u, float* out);
+  void RunEngram(int32_t layer);
+
+  const LayerWeights& Weights(int32_t layer) const {
+    return context_.weights->layers[static_cast<size_t>(layer)];
+  }
+  RopeTable Rope(int32_t layer) const {
+    return context_.config->ratio(layer) == 0 ? context_.rope->plain()
+                                              : context_.rope->compressed();
+  }
+  HcShape Hc() const;
+  float* Floats(int64_t n) { return context_.workspace->Array<float>(n); }
+
+  StepContext context_;
+  Operators* ops_;
+  const ModelConfig& config_;
+  StepProbe* probe_;
+  bool want_main_hidden_;
+
+  std::vector<RowRun> runs_;
+  int64_t num_rows_ = 0;
+  bool in_decoder_ = false;
+  int32_t* positions_ = nullptr;       // [T]
+  uint8_t* is_image_ = nullptr;        // [T]
+  float* h_ = nullptr;                 // [T, hc, dim]
+  float* h_next_ = nullptr;            // [T, hc, dim]
+  float* pre_ = nullptr;               // [T, hc]
+  float* main_hidden_ = nullptr;       // [decoder rows, targets·dim]
+  std::vector<Selection> selections_;  // by index source
+  Selection candidates_;
+};
+
+}  // namespace deepinfer
