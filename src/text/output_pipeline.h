@@ -18,7 +18,7 @@ namespace deepinfer {
 
 struct TokenCounts {
   // Tokens taken, the one that completed a stop string included, those behind it not. The end
-  // token never passes through here; whoever removed it adds it.
+  // token that ends the choice never passes through here; whoever removed it adds it.
   int64_t taken = 0;
   // Tokens committed in reasoning, the closing marker excluded (api.md §6).
   int64_t reasoning = 0;
@@ -37,6 +37,9 @@ class OutputPipeline {
   // later calls then take nothing. Ids that do not exist contribute no text.
   size_t Push(std::span<const int32_t> ids, std::vector<OutputEvent>* out);
 
+  // Takes one token that has no text: an end token the request told to ignore.
+  void SkipToken();
+
   // Text in place of ids (recorded output, tests): markers are recognised by string. Counts no
   // tokens.
   void PushText(std::string_view text, std::vector<OutputEvent>* out);
@@ -52,6 +55,7 @@ class OutputPipeline {
   const MalformedCounts& malformed() const { return parser_.malformed(); }
 
  private:
+  void PushOne(int32_t id, std::vector<OutputEvent>* out);
   void NoteStop(const std::vector<OutputEvent>& events);
 
   Detokenizer detokenizer_;
