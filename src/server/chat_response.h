@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/chat_format.h"
+#include "server/response_common.h"
 #include "server/usage.h"
 #include "text/output_parser.h"
 #include "text/special_tokens.h"
@@ -19,13 +21,6 @@ namespace deepinfer {
 
 class Tokenizer;
 struct ParsingSettings;  // server/chat_request.h
-
-enum class StreamUsageStyle : unsigned char {
-  kOpenAi,    // one extra last chunk when include_usage is set
-  kDeepSeek,  // on the finish chunk, always
-};
-
-enum class ReasoningField : unsigned char { kReasoningContent, kReasoning, kBoth };
 
 struct ChatResponseOptions {
   std::string id;  // "chatcmpl-..."
@@ -45,26 +40,12 @@ struct ChatResponseOptions {
   bool return_token_ids = false;
   std::vector<int32_t> prompt_ids;  // read only with return_token_ids
   int64_t image_tokens = 0;
-  uint64_t call_id_seed = 0;  // unguessable; the random part of tool call ids derives from it
+  int32_t eos_token_id = 1;
   ParserSettings parser;
 };
 
 // Settings of the output parser for a validated request.
 ParserSettings MakeParserSettings(const ParsingSettings& parsing, const SpecialTokens& special);
-
-// Times of one request for the `metrics` object.
-struct ResponseMetrics {
-  double queue_ms = 0;
-  double ttft_ms = 0;
-  double e2e_ms = 0;
-};
-
-enum class ChoiceProgress : unsigned char {
-  kRunning,
-  kStopped,   // a stop string matched: the choice is complete, the engine must be told to cancel
-  kFinished,  // the engine ended the choice
-  kFailed,    // no finish reason fits: the caller answers with the event's status
-};
 
 class ChatResponse {
  public:

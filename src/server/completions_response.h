@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "server/chat_response.h"
+#include "server/response_common.h"
 #include "server/usage.h"
 
 namespace deepinfer {
@@ -23,6 +23,7 @@ struct CompletionsResponseOptions {
   int64_t created_s = 0;
   std::vector<std::vector<int32_t>> prompts;  // ids as run; read with echo and return_token_ids
   int32_t choices_per_prompt = 1;             // choice index = prompt index * this + j
+  int32_t num_hidden_prompt_tokens = 0;       // leading prompt ids the client did not send
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
@@ -31,6 +32,7 @@ struct CompletionsResponseOptions {
   bool usage_extension = true;
   bool logprobs = false;  // with echo also of the prompt
   bool return_token_ids = false;
+  int32_t eos_token_id = 1;
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
 };

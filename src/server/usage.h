@@ -32,8 +32,8 @@ void TakePromptCounters(const RequestCounters& counters, UsageCounts* usage);
 // usage.deepinfer.
 void WriteOpenAiUsage(const UsageCounts& usage, bool extension, JsonWriter* json);
 
-// The short form of the official conversion rules: no zero-only details, reasoning_tokens only if
-// not negative.
-void WriteShortUsage(const UsageCounts& usage, JsonWriter* json);
+// The form of the official conversion rules: without the extension and the fields that are always
+// zero there; reasoning tokens only where they were counted.
+void WriteReferenceUsage(const UsageCounts& usage, bool has_reasoning_tokens, JsonWriter* json);
 
 }  // namespace deepinfer
