@@ -21,6 +21,7 @@ namespace deepinfer {
 
 struct ApiKey;
 struct Route;
+class RequestRecord;
 
 struct HttpHeader {
   std::string name;
@@ -39,6 +40,7 @@ struct HttpRequest {
   const Route* route = nullptr;
   const ApiKey* key = nullptr;
   std::vector<HttpHeader> answer_headers;  // added to whatever answer follows
+  std::shared_ptr<RequestRecord> record;
 
   // First value of the header, compared without case; "" when absent.
   std::string_view Header(std::string_view name) const;

@@ -1,0 +1,51 @@
+// API keys: who may call, kept as SHA-256 digests only (api.md §19).
+// Thread rule: immutable after load, except the per-key counters, which are atomic.
+// Owner: server/server_state.h.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+struct ApiKey {
+  std::string name;  // the only thing of a key that logs and ledgers show
+  std::array<unsigned char, 32> digest{};
+  std::string cache_namespace;              // "": the key's own
+  std::vector<std::string> allowed_models;  // empty: all
+  int32_t max_concurrent_requests = 0;      // 0: no limit
+  bool admin = false;
+  mutable std::atomic<int32_t> running_requests{0};
+
+  bool AllowsModel(std::string_view model) const;
+};
+
+class ApiKeys {
+ public:
+  // file: JSON {"keys":[{"name", "sha256" (hex) or "key", "namespace", "models", "admin",
+  // "max_concurrent_requests"}]}, or plain text with one key a line and # comments; "" for none.
+  // secrets: further keys. Errors: not_found, invalid_request naming the entry, never its value.
+  static Result<ApiKeys> Load(const std::string& file, const std::vector<std::string>& secrets);
+
+  bool empty() const { return keys_.empty(); }
+
+  // Key with this secret, or null. Takes the same time whichever key matches.
+  const ApiKey* Find(std::string_view secret) const;
+
+ private:
+  Status Add(std::unique_ptr<ApiKey> key);
+  Status AddSecret(std::string name, std::string_view secret);
+  Status ParseJsonFile(std::string_view text);
+  Status ParseLines(std::string_view text);
+
+  std::vector<std::unique_ptr<ApiKey>> keys_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,52 @@
+// POST /v1/completions: body -> everything the server needs to run it (api.md §8).
+// Thread rule: pure functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/chat_request.h"
+
+namespace deepinfer {
+
+class Tokenizer;
+struct SpecialTokens;
+
+// One prompt, as text or as ids.
+struct RawPrompt {
+  std::optional<std::string> text;
+  std::vector<int32_t> ids;
+};
+
+struct CompletionsRequest {
+  // Fields shared with chat: model, sampling, max_tokens, num_choices, stop strings, stream,
+  // labels, test hooks. The conversation is unused.
+  ChatRequest common;
+  std::vector<RawPrompt> prompts;  // never empty
+  std::optional<std::string> suffix;
+  std::optional<int32_t> logprobs;
+  bool echo = false;
+};
+
+struct CompletionsLimits {
+  int32_t max_logprobs = 1000;
+};
+
+ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body,
+                                                      const ChatRequestOptions& options,
+                                                      const CompletionsLimits& limits);
+
+// Ids of one prompt: begin token in front unless it is there, fill-in-the-middle markers around
+// the parts when a suffix is given. `specials`: strings of added tokens become their ids.
+// unsupported_parameter when the tokenizer has no fill-in-the-middle tokens, invalid_value for ids
+// that do not exist.
+ApiResult<std::vector<int32_t>> EncodeRawPrompt(const Tokenizer& tokenizer,
+                                                const SpecialTokens& special,
+                                                const RawPrompt& prompt,
+                                                const std::optional<std::string>& suffix,
+                                                bool specials);
+
+}  // namespace deepinfer

@@ -1,0 +1,56 @@
+#include "server/error_response.h"
+
+#include <utility>
+
+#include "server/request_record.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int32_t kOverloadedRetryAfterS = 5;
+
+}  // namespace
+
+HttpResponse ErrorResponse(const ApiError& error) {
+  HttpResponse response;
+  response.status = error.status;
+  response.body = OpenAiErrorBody(error);
+  if (error.retry_after_s >= 0) {
+    response.headers.push_back({"Retry-After", std::to_string(error.retry_after_s)});
+    response.headers.push_back({"retry-after-ms", std::to_string(error.retry_after_s) + "000"});
+  }
+  if (error.status == 401) response.headers.push_back({"WWW-Authenticate", "Bearer"});
+  return response;
+}
+
+void NoteError(const HttpRequest& request, std::string_view code) {
+  if (request.record) {
+    request.record->Update([&](RequestFacts& facts) { facts.error_code = code; });
+  }
+}
+
+void RespondError(HttpExchange& exchange, const ApiError& error) {
+  NoteError(exchange.request(), error.code);
+  exchange.Respond(ErrorResponse(error));
+}
+
+ApiError OverloadedError(std::string message) {
+  ApiError error;
+  error.status = 503;
+  error.stage = ErrorStage::kServe;
+  error.type = "server_error";
+  error.code = "server_overloaded";
+  error.message = std::move(message);
+  error.retry_after_s = kOverloadedRetryAfterS;
+  return error;
+}
+
+ApiError UnsupportedParameterError(std::string param, std::string message) {
+  ApiError error;
+  error.code = "unsupported_parameter";
+  error.param = std::move(param);
+  error.message = std::move(message);
+  return error;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,274 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/log.h"
+#include "server/error_response.h"
+#include "server/request_record.h"
+#include "server/sse.h"
+
+namespace deepinfer {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+int64_t MicrosBetween(SteadyTime from, SteadyTime to) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(to - from).count();
+}
+
+double Millis(int64_t us) { return static_cast<double>(us) / 1000.0; }
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan);
+  ~Generation() { state_.generations.Remove(); }
+
+  void Start();
+
+ private:
+  struct Choice {
+    std::string engine_id;
+    RequestCounters counters;  // of its last event
+    SteadyTime last_tokens{};
+    bool submitted = false;
+    bool ended = false;     // the engine said its last word
+    bool complete = false;  // the answer needs no more of it
+  };
+
+  // Network thread.
+  void OnClientGone();
+
+  // Stream pool.
+  void SubmitAll();
+  void OnEvent(size_t index, const TokenEvent& event);
+  void NoteTimes(Choice& choice, const TokenEvent& event);
+  void Feed(size_t index, const TokenEvent& event);
+  void Complete();
+  void Fail(const ApiError& error);
+  ResponseMetrics Metrics() const;
+  // When every submitted choice has ended: completes the record.
+  void CloseIfEnded();
+
+  Gateway& gateway() const { return *plan_.model->context.gateway; }
+
+  ServerState& state_;
+  std::shared_ptr<HttpExchange> exchange_;
+  std::shared_ptr<RequestRecord> record_;
+  GenerationPlan plan_;
+  std::shared_ptr<SerialQueue> queue_;
+  std::atomic<bool> client_gone_{false};
+
+  // Stream pool only.
+  std::vector<Choice> choices_;
+  SteadyTime first_token_{};
+  SteadyTime finished_{};
+  int64_t tokens_at_departure_ = -1;
+  bool stream_started_ = false;
+  bool answered_ = false;
+  bool closed_ = false;
+};
+
+Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange,
+                       GenerationPlan plan)
+    : state_(state),
+      exchange_(std::move(exchange)),
+      record_(exchange_->request().record),
+      plan_(std::move(plan)),
+      queue_(std::make_shared<SerialQueue>(&state.stream_pool)),
+      choices_(plan_.requests.size()) {
+  state_.generations.Add();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].engine_id = plan_.id + "-" + std::to_string(i);
+    plan_.requests[i].request_id = choices_[i].engine_id;
+  }
+  record_->Join();
+  record_->Update([&](RequestFacts& facts) {
+    facts.generated = true;
+    facts.model = plan_.model_name;
+    facts.num_choices = static_cast<int32_t>(choices_.size());
+    facts.max_tokens = plan_.requests.front().sampling.max_tokens;
+  });
+}
+
+void Generation::Start() {
+  exchange_->OnDisconnect([self = shared_from_this()] { self->OnClientGone(); });
+  queue_->Post([self = shared_from_this()] { self->SubmitAll(); });
+}
+
+void Generation::OnClientGone() {
+  client_gone_.store(true, std::memory_order_release);
+  for (const Choice& choice : choices_) gateway().Cancel(choice.engine_id);
+  queue_->Post([self = shared_from_this()] {
+    int64_t generated = 0;
+    for (const Choice& choice : self->choices_) generated += choice.counters.generated_tokens;
+    self->tokens_at_departure_ = generated;
+  });
+}
+
+void Generation::SubmitAll() {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (client_gone_.load(std::memory_order_acquire)) break;
+    const Status status = gateway().Submit(
+        std::move(plan_.requests[i]), [self = shared_from_this(), i](TokenEvent event) {
+          self->queue_->Post([self, i, taken = std::move(event)] { self->OnEvent(i, taken); });
+        });
+    if (!status.ok()) {
+      if (status.code() == StatusCode::kInvalidRequest) state_.metrics.OnValidatorGap();
+      Fail(ApiErrorFromStatus(status));
+      break;
+    }
+    choices_[i].submitted = true;
+    // The client may have left between the check above and the submission.
+    if (client_gone_.load(std::memory_order_acquire)) gateway().Cancel(choices_[i].engine_id);
+  }
+  if (!answered_ && plan_.stream) {
+    const auto interval = state_.options.sse_ping_interval;
+    if (interval.count() > 0) exchange_->SetKeepAlive(std::string(kSseKeepAlive), interval);
+    exchange_->StartStream(SseResponseHead());
+    stream_started_ = true;
+  }
+  CloseIfEnded();
+}
+
+void Generation::OnEvent(size_t index, const TokenEvent& event) {
+  Choice& choice = choices_[index];
+  NoteTimes(choice, event);
+  choice.counters = event.counters;
+  if (event.finish != FinishReason::kNone) choice.ended = true;
+  if (!answered_ && !choice.complete && !client_gone_.load(std::memory_order_acquire)) {
+    Feed(index, event);
+  }
+  CloseIfEnded();
+}
+
+void Generation::NoteTimes(Choice& choice, const TokenEvent& event) {
+  if (event.ids.empty()) return;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (first_token_ == SteadyTime{}) first_token_ = now;
+  if (choice.last_tokens != SteadyTime{}) {
+    state_.metrics.OnTokens(std::chrono::duration<double>(now - choice.last_tokens).count(),
+                            static_cast<int64_t>(event.ids.size()));
+  }
+  choice.last_tokens = now;
+}
+
+void Generation::Feed(size_t index, const TokenEvent& event) {
+  std::vector<std::string> chunks;
+  const ChoiceProgress progress =
+      plan_.answer->OnEvent(static_cast<int32_t>(index), event, &chunks);
+  for (const std::string& chunk : chunks) exchange_->Send(SseData(chunk));
+  switch (progress) {
+    case ChoiceProgress::kRunning:
+      return;
+    case ChoiceProgress::kStopped:
+      choices_[index].complete = true;
+      gateway().Cancel(choices_[index].engine_id);
+      break;
+    case ChoiceProgress::kFinished:
+      choices_[index].complete = true;
+      break;
+    case ChoiceProgress::kFailed: {
+      // A cancellation nobody here asked for comes from a drain that ran out of time.
+      const Status status = event.status.ok()
+                                ? Unavailable("The server stopped before the answer was complete")
+                                : event.status;
+      if (!event.status.ok()) {
+        Log(LogLevel::kError, "request.failed",
+            {{"request_id", exchange_->request().request_id}, {"status", event.status}});
+      }
+      Fail(ApiErrorFromStatus(status));
+      return;
+    }
+  }
+  state_.metrics.OnFinish(plan_.answer->finish_reason(static_cast<int32_t>(index)));
+  if (plan_.answer->done()) Complete();
+}
+
+ResponseMetrics Generation::Metrics() const {
+  const SteadyTime received = exchange_->request().received;
+  ResponseMetrics metrics;
+  metrics.queue_ms = Millis(choices_.front().counters.queue_us);
+  metrics.ttft_ms =
+      first_token_ == SteadyTime{} ? 0 : Millis(MicrosBetween(received, first_token_));
+  metrics.e2e_ms = Millis(MicrosBetween(received, finished_));
+  return metrics;
+}
+
+void Generation::Complete() {
+  answered_ = true;
+  finished_ = std::chrono::steady_clock::now();
+  state_.metrics.OnParserEvents(plan_.answer->malformed());
+  state_.metrics.OnNanLogprobs(plan_.answer->num_nan_logprobs());
+  if (plan_.stream) {
+    const std::string usage = plan_.answer->UsageChunk();
+    if (!usage.empty()) exchange_->Send(SseData(usage));
+    exchange_->Send(std::string(kSseDone));
+    exchange_->Finish();
+    return;
+  }
+  const ResponseMetrics metrics = Metrics();
+  HttpResponse response;
+  response.headers.push_back(
+      {"x-deepinfer-queue-ms", std::to_string(choices_.front().counters.queue_us / 1000)});
+  response.headers.push_back(
+      {"x-deepinfer-cached-tokens", std::to_string(plan_.answer->usage().cached_tokens)});
+  response.body = plan_.answer->Body(state_.options.per_request_metrics ? &metrics : nullptr);
+  exchange_->Respond(std::move(response));
+}
+
+void Generation::Fail(const ApiError& error) {
+  answered_ = true;
+  finished_ = std::chrono::steady_clock::now();
+  for (const Choice& choice : choices_) {
+    if (choice.submitted && !choice.ended) gateway().Cancel(choice.engine_id);
+  }
+  NoteError(exchange_->request(), error.code);
+  if (stream_started_) {
+    exchange_->Send(SseData(OpenAiErrorBody(error)));
+    exchange_->Send(std::string(kSseDone));
+    exchange_->Finish();
+  } else {
+    exchange_->Respond(ErrorResponse(error));
+  }
+}
+
+void Generation::CloseIfEnded() {
+  const bool all_ended = std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
+    return choice.ended || !choice.submitted;
+  });
+  if (!all_ended || std::exchange(closed_, true)) return;
+  const bool cancelled = client_gone_.load(std::memory_order_acquire) && !answered_;
+  int64_t generated = 0;
+  for (const Choice& choice : choices_) generated += choice.counters.generated_tokens;
+  const UsageCounts usage = plan_.answer->usage();
+  if (finished_ == SteadyTime{}) finished_ = std::chrono::steady_clock::now();
+  record_->Update([&](RequestFacts& facts) {
+    facts.cancelled = cancelled;
+    facts.prompt_tokens = usage.prompt_tokens;
+    facts.cached_tokens = usage.cached_tokens;
+    facts.computed_tokens = usage.computed_tokens;
+    facts.replayed_tokens = usage.replayed_tokens;
+    facts.completion_tokens = cancelled ? generated : usage.completion_tokens;
+    facts.wasted_tokens = cancelled ? generated - std::max<int64_t>(tokens_at_departure_, 0)
+                                    : generated - usage.completion_tokens;
+    facts.queue_us = choices_.front().counters.queue_us;
+    facts.prefill_us = choices_.front().counters.prefill_us;
+    facts.decode_us = choices_.front().counters.decode_us;
+    const SteadyTime received = exchange_->request().received;
+    if (first_token_ != SteadyTime{}) facts.ttft_us = MicrosBetween(received, first_token_);
+    facts.e2e_us = MicrosBetween(received, finished_);
+    facts.finish_reason = plan_.answer->finish_reason(0);
+  });
+  record_->Leave();
+}
+
+}  // namespace
+
+void StartGeneration(ServerState& state, std::shared_ptr<HttpExchange> exchange,
+                     GenerationPlan plan) {
+  std::make_shared<Generation>(state, std::move(exchange), std::move(plan))->Start();
+}
+
+}  // namespace deepinfer

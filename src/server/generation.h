@@ -1,0 +1,31 @@
+// Runs one generating request: submits its choices, feeds their tokens to the answer, sends
+// chunks or the whole body, cancels when the client is gone (api.md §5, §6).
+// Thread rule: StartGeneration from any thread; everything after it happens on the stream pool,
+// one task of a request at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "server/answer_builder.h"
+#include "server/server_state.h"
+
+namespace deepinfer {
+
+struct GenerationPlan {
+  std::shared_ptr<const ServedModel> model;
+  std::string id;  // of the answer; the ids of the engine requests derive from it
+  std::string model_name;
+  std::unique_ptr<AnswerBuilder> answer;
+  std::vector<EngineRequest> requests;  // one per choice; request_id is set here
+  bool stream = false;
+};
+
+// Answers the exchange, now or later, whatever happens. `state` outlives the generation:
+// ServerState::generations counts it.
+void StartGeneration(ServerState& state, std::shared_ptr<HttpExchange> exchange,
+                     GenerationPlan plan);
+
+}  // namespace deepinfer

@@ -1,0 +1,44 @@
+// Prometheus series of the HTTP side (api.md §16). Label values come from closed sets.
+// Thread rule: any thread.
+// Owner: server/server_state.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/worker.h"
+#include "server/metrics_compat.h"
+#include "server/request_record.h"
+#include "text/output_event.h"
+
+namespace deepinfer {
+
+class ServerMetrics {
+ public:
+  ServerMetrics(const std::string& model_name, MetricsCompat compat);
+  ~ServerMetrics();
+
+  // Counts everything a finished request stands for, once.
+  void OnRequest(const RequestFacts& facts);
+  // Time between two events of a choice, the second with num_tokens tokens.
+  void OnTokens(double seconds, int64_t num_tokens);
+  void OnFinish(std::string_view finish_reason);
+  void OnError(std::string_view code);
+  void OnParserEvents(const MalformedCounts& counts);
+  // The engine refused what the validator let through: a defect of ours.
+  void OnValidatorGap();
+  void OnNanLogprobs(int64_t count);
+  void OnUnknownFields(const std::vector<std::string>& fields);
+
+  // Text exposition format; load fills the gauges.
+  std::string Serialize(const LoadReport& load);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deepinfer

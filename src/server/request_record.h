@@ -1,0 +1,78 @@
+// What is known about one HTTP request when it is over: the source of its log line and metrics.
+// Thread rule: any thread.
+// Owner: shared by the connection and, while tokens are generated, the generation; the last one
+// to leave completes it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "server/http.h"
+
+namespace deepinfer {
+
+// Never holds text of a prompt or an answer.
+struct RequestFacts {
+  std::string request_id;
+  std::string method;
+  std::string route;  // canonical name; "unknown" when no route matched
+  std::string key_name;
+  std::string model;
+  std::string finish_reason;  // of the first choice
+  std::string error_code;     // code of the error body, if one was sent
+  std::string client_retry;   // x-stainless-retry-count
+  uint64_t request_bytes = 0;
+  HttpOutcome outcome;
+
+  bool generated = false;  // the fields below are filled
+  bool cancelled = false;  // the client left while tokens were generated
+  int32_t num_choices = 0;
+  int64_t max_tokens = 0;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t computed_tokens = 0;
+  int64_t replayed_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t wasted_tokens = 0;
+  int64_t queue_us = 0;
+  int64_t prefill_us = 0;
+  int64_t decode_us = 0;
+  int64_t ttft_us = -1;  // -1: no token came
+  int64_t e2e_us = 0;
+};
+
+class RequestRecord {
+ public:
+  explicit RequestRecord(std::function<void(const RequestFacts&)> on_complete)
+      : on_complete_(std::move(on_complete)) {}
+
+  template <typename F>
+  void Update(F&& change) {
+    std::lock_guard lock(mutex_);
+    change(facts_);
+  }
+
+  // One Leave belongs to the connection, one more to every Join.
+  void Join() {
+    std::lock_guard lock(mutex_);
+    ++parties_;
+  }
+  void Leave() {
+    {
+      std::lock_guard lock(mutex_);
+      if (--parties_ > 0) return;
+    }
+    on_complete_(facts_);
+  }
+
+ private:
+  std::mutex mutex_;
+  RequestFacts facts_;
+  int parties_ = 1;
+  std::function<void(const RequestFacts&)> on_complete_;
+};
+
+}  // namespace deepinfer

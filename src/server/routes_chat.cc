@@ -1,0 +1,107 @@
+// POST /v1/chat/completions and its render form (api.md §3-§5, §8).
+#include <ctime>
+#include <utility>
+
+#include "base/philox.h"
+#include "server/error_response.h"
+#include "server/generation.h"
+#include "server/json_writer.h"
+#include "server/prepare_chat.h"
+#include "server/render_answer.h"
+#include "server/request_id.h"
+#include "server/request_record.h"
+#include "server/routes.h"
+#include "text/prompt_encoder.h"
+#include "text/tokenizer.h"
+
+namespace deepinfer {
+namespace {
+
+ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedModel& model,
+                                        const PreparedChat& prepared) {
+  const ChatRequest& request = prepared.request;
+  ChatResponseOptions options;
+  options.id = MakeRandomId("chatcmpl-");
+  options.model = request.model;
+  options.system_fingerprint = state.SystemFingerprint();
+  // One class of service so far: whatever tier was asked for, the default one is used.
+  if (!request.labels.service_tier.empty()) options.service_tier = "default";
+  options.created_s = std::time(nullptr);
+  options.num_choices = request.num_choices;
+  options.thinking = request.conversation.thinking;
+  options.stream = request.stream.stream;
+  options.include_usage = request.stream.include_usage;
+  options.continuous_usage = request.stream.continuous_usage_stats;
+  options.usage_style = state.options.usage_style;
+  options.usage_extension = state.options.usage_extension;
+  options.reasoning_field = state.options.reasoning_field;
+  options.logprobs = request.logprobs;
+  options.eos_token_id = model.context.gateway->info().eos_token_id;
+  options.return_token_ids = request.return_token_ids;
+  if (request.return_token_ids) options.prompt_ids = prepared.prompt_ids;
+  options.parser = MakeParserSettings(request.parsing, model.context.special);
+  return options;
+}
+
+// One engine request per choice.
+std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const ServedModel& model,
+                                              const HttpRequest& http_request,
+                                              const PreparedChat& prepared, int32_t max_tokens) {
+  const ChatRequest& request = prepared.request;
+  EngineRequest base;
+  base.prompt_ids = prepared.prompt_ids;
+  base.sampling = request.sampling;
+  base.sampling.max_tokens = max_tokens;
+  base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
+  if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
+  base.forced_ids = request.test_hooks.force_ids;
+  if (!request.test_hooks.force_text.empty()) {
+    model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
+  }
+  SetServerLimits(state, model, http_request, &base);
+  std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
+  }
+  return requests;
+}
+
+}  // namespace
+
+void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const HttpRequest& http_request = exchange->request();
+  ApiResult<PreparedChat> prepared = PrepareChat(*model, http_request.body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  const ChatRequest& request = prepared->request;
+  state.metrics.OnUnknownFields(request.unknown_fields);
+  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
+    return RespondError(*exchange, *error);
+  }
+  const ApiResult<int32_t> max_tokens =
+      ResolveMaxTokens(request, model->chat, static_cast<int64_t>(prepared->prompt_ids.size()),
+                       model->context.gateway->info().max_model_len);
+  if (!max_tokens) return RespondError(*exchange, max_tokens.error());
+
+  GenerationPlan plan;
+  plan.model = model;
+  plan.model_name = request.model;
+  plan.stream = request.stream.stream;
+  plan.requests = MakeEngineRequests(state, *model, http_request, *prepared, *max_tokens);
+  ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
+  plan.id = options.id;
+  plan.answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));
+  StartGeneration(state, exchange, std::move(plan));
+}
+
+void HandleChatRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const ApiResult<PreparedChat> prepared = PrepareChat(*model, exchange->request().body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  HttpResponse response;
+  JsonWriter json(&response.body);
+  WriteRendered(BuildPromptText(prepared->segments).prompt, prepared->prompt_ids, &json);
+  exchange->Respond(std::move(response));
+}
+
+}  // namespace deepinfer

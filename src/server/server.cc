@@ -1,0 +1,120 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/server_handler.h"
+#include "server/server_state.h"
+
+namespace deepinfer {
+namespace {
+
+// How long finished answers may take to reach their clients after the engine has drained.
+constexpr std::chrono::seconds kFlushTime{5};
+
+Status CheckOptions(const ServerOptions& options, const ApiKeys& keys) {
+  if (options.served_model_names.empty()) return InvalidRequest("no served model name");
+  for (const auto& [alias, target] : options.model_aliases) {
+    bool known = false;
+    for (const std::string& name : options.served_model_names) known = known || name == target;
+    if (!known) return InvalidRequest("model alias " + alias + " names an unserved model");
+  }
+  const bool loopback = IsLoopbackHost(options.http.host);
+  if (!loopback && keys.empty() && !options.allow_unauthenticated) {
+    return InvalidRequest("listening on " + options.http.host +
+                          " needs API keys or --allow-unauthenticated");
+  }
+#ifndef DEEPINFER_TEST_HOOKS
+  if (options.enable_test_hooks) {
+    return InvalidRequest("this build has no test hooks");
+  }
+#endif
+  if (options.enable_test_hooks && !loopback) {
+    return InvalidRequest("test hooks are refused on " + options.http.host);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerOptions options, ApiKeys keys, const LoadProgress* progress)
+      : state(std::move(options), std::move(keys), progress), handler(&state) {}
+
+  ServerState state;
+  ServerHandler handler;
+  std::unique_ptr<HttpServer> http;
+  std::mutex stop_mutex;
+  bool stopped = false;  // under stop_mutex
+};
+
+Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadProgress* progress) {
+  DI_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(options.api_key_file, options.api_keys));
+  DI_RETURN_IF_ERROR(CheckOptions(options, keys));
+  // Nothing reads the secrets any more.
+  options.api_keys.clear();
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(keys), progress);
+  DI_ASSIGN_OR_RETURN(impl->http, HttpServer::Start(impl->state.options.http, &impl->handler));
+  Log(LogLevel::kInfo, "server.listening",
+      {{"host", impl->state.options.http.host}, {"port", static_cast<int>(impl->http->port())}});
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Server::~Server() { Stop(); }
+
+uint16_t Server::port() const { return impl_->http->port(); }
+
+void Server::Attach(ModelContext model) {
+  ServerState* const state = &impl_->state;
+  auto served = std::make_shared<ServedModel>();
+  served->chat = state->options.chat;
+  served->chat.vocab_size = model.gateway->info().vocab_size;
+  served->chat.test_hooks = state->options.enable_test_hooks;
+  served->chat.default_form = model.card.prompt_form;
+  for (const std::string& name : state->options.served_model_names) {
+    if (!served->chat.served_models.empty()) served->chat.served_models += ", ";
+    served->chat.served_models += name;
+  }
+  served->chat.resolve_model =
+      [state, form = model.card.prompt_form](std::string_view name) -> std::optional<PromptForm> {
+    if (!state->Serves(name)) return std::nullopt;
+    return form;
+  };
+  served->context = std::move(model);
+  state->SetModel(std::move(served));
+  Log(LogLevel::kInfo, "server.ready",
+      {{"port", static_cast<int>(port())}, {"model", state->options.served_model_names.front()}});
+}
+
+void Server::SetFailed(Status status) {
+  Log(LogLevel::kError, "server.load_failed", {{"status", status}});
+  impl_->state.failed.store(true, std::memory_order_release);
+}
+
+void Server::Drain(std::chrono::steady_clock::time_point deadline) {
+  impl_->state.draining.store(true, std::memory_order_release);
+  impl_->http->SetDraining();
+  if (const auto model = impl_->state.model()) {
+    const auto since_epoch =
+        std::chrono::duration_cast<std::chrono::microseconds>(deadline.time_since_epoch());
+    model->context.gateway->Drain(since_epoch.count());
+  }
+  impl_->http->WaitIdle(std::max(deadline, std::chrono::steady_clock::now()) + kFlushTime);
+}
+
+void Server::Stop() {
+  std::lock_guard lock(impl_->stop_mutex);
+  if (std::exchange(impl_->stopped, true)) return;
+  impl_->state.draining.store(true, std::memory_order_release);
+  // Requests in preparation still submit; they find their client gone and cancel at once.
+  impl_->http->Stop();
+  impl_->state.prepare_pool.Stop();
+  impl_->state.tokenize_pool.Stop();
+  impl_->state.generations.WaitZero();
+  impl_->state.stream_pool.Stop();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,207 @@
+#include "server/server_handler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "server/error_response.h"
+#include "server/request_record.h"
+#include "server/routes_health.h"
+
+namespace deepinfer {
+namespace {
+
+ApiError MakeError(int status, std::string type, std::string code, std::string message) {
+  ApiError error;
+  error.status = status;
+  error.stage = ErrorStage::kServe;
+  error.type = std::move(type);
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
+}
+
+HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
+  NoteError(request, error.code);
+  return ErrorResponse(error);
+}
+
+// The secret of "Authorization: Bearer" or x-api-key.
+std::string_view SecretOf(const HttpRequest& request) {
+  constexpr std::string_view kBearer = "bearer ";
+  const std::string_view authorization = request.Header("Authorization");
+  const bool bearer =
+      authorization.size() > kBearer.size() &&
+      std::equal(kBearer.begin(), kBearer.end(), authorization.begin(), [](char want, char c) {
+        return want == (c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c);
+      });
+  return bearer ? authorization.substr(kBearer.size()) : request.Header("x-api-key");
+}
+
+// Concurrency of a key is counted from admission to the end of the request.
+bool TakeKeySlot(const ApiKey& key) {
+  const int32_t running = key.running_requests.fetch_add(1, std::memory_order_acq_rel);
+  if (key.max_concurrent_requests == 0 || running < key.max_concurrent_requests) return true;
+  key.running_requests.fetch_sub(1, std::memory_order_acq_rel);
+  return false;
+}
+
+void LogRequest(const RequestFacts& facts) {
+  const auto millis = [](int64_t us) { return static_cast<double>(us) / 1000.0; };
+  const double e2e_ms = std::chrono::duration<double, std::milli>(facts.outcome.duration).count();
+  const LogLevel level =
+      facts.generated || facts.outcome.status >= 400 ? LogLevel::kInfo : LogLevel::kDebug;
+  Log(level, "request",
+      {{"request_id", facts.request_id},
+       {"route", facts.route},
+       {"key_name", facts.key_name},
+       {"status", facts.cancelled ? 499 : facts.outcome.status},
+       {"model", facts.model},
+       {"prompt_tokens", facts.prompt_tokens},
+       {"cached_tokens", facts.cached_tokens},
+       {"computed_tokens", facts.computed_tokens},
+       {"completion_tokens", facts.completion_tokens},
+       {"queue_ms", millis(facts.queue_us)},
+       {"ttft_ms", facts.ttft_us < 0 ? -1.0 : millis(facts.ttft_us)},
+       {"e2e_ms", e2e_ms},
+       {"finish_reason", facts.finish_reason},
+       {"error_code", facts.error_code},
+       {"client_retry", facts.client_retry}});
+}
+
+}  // namespace
+
+std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
+  const RouteMatch match = MatchRoute(request.method, request.path);
+  ServerState* const state = state_;
+  // Set below, when the request takes a place of its key.
+  auto slot = std::make_shared<const ApiKey*>(nullptr);
+  request.record = std::make_shared<RequestRecord>([state, slot](const RequestFacts& facts) {
+    if (*slot != nullptr) (*slot)->running_requests.fetch_sub(1, std::memory_order_acq_rel);
+    state->metrics.OnRequest(facts);
+    if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
+  });
+  request.route = match.route;
+  request.record->Update([&](RequestFacts& facts) {
+    facts.request_id = request.request_id;
+    facts.method = request.method;
+    facts.route = match.route == nullptr ? "unknown" : std::string(match.route->name);
+    facts.client_retry = request.Header("x-stainless-retry-count").substr(0, 16);
+  });
+  AddCorsHeaders(request);
+  if (auto answer = Preflight(request, match)) return answer;
+  if (match.route == nullptr && !match.allow.empty()) {
+    HttpResponse response = Refuse(
+        request, MakeError(405, "invalid_request_error", "method_not_allowed",
+                           "Method " + request.method + " is not allowed on " + request.path));
+    response.headers.push_back({"Allow", match.allow});
+    return response;
+  }
+  if (match.route == nullptr) {
+    return Refuse(request,
+                  MakeError(404, "invalid_request_error",
+                            match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
+                            match.known_elsewhere ? "This server does not serve " + request.path
+                                                  : "Unknown URL " + request.path));
+  }
+  if (auto refusal = CheckKey(request)) return refusal;
+  if (auto refusal = CheckState(request)) return refusal;
+  if (request.key != nullptr && match.route->generates) {
+    if (!TakeKeySlot(*request.key)) {
+      ApiError error = MakeError(429, "rate_limit_error", "rate_limit_exceeded",
+                                 "Too many requests of this key are running");
+      error.retry_after_s = 1;
+      return Refuse(request, error);
+    }
+    *slot = request.key;
+  }
+  return std::nullopt;
+}
+
+void ServerHandler::AddCorsHeaders(HttpRequest& request) const {
+  const CorsOptions& cors = state_->options.cors;
+  const std::string_view origin = request.Header("Origin");
+  if (origin.empty() || cors.allowed_origins.empty()) return;
+  request.answer_headers.push_back({"Vary", "Origin"});
+  const auto& allowed = cors.allowed_origins;
+  const bool any = std::find(allowed.begin(), allowed.end(), "*") != allowed.end();
+  if (!any && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return;
+  // With credentials the wildcard is not allowed, so the origin itself is named.
+  const bool star = any && !cors.allow_credentials;
+  request.answer_headers.push_back(
+      {"Access-Control-Allow-Origin", star ? std::string("*") : std::string(origin)});
+  request.answer_headers.push_back(
+      {"Access-Control-Expose-Headers", "X-Request-Id, request-id, retry-after"});
+  if (cors.allow_credentials) {
+    request.answer_headers.push_back({"Access-Control-Allow-Credentials", "true"});
+  }
+}
+
+std::optional<HttpResponse> ServerHandler::Preflight(const HttpRequest& request,
+                                                     const RouteMatch& match) const {
+  const bool known = match.route != nullptr || !match.allow.empty();
+  const bool allowed = std::any_of(
+      request.answer_headers.begin(), request.answer_headers.end(),
+      [](const HttpHeader& header) { return header.name == "Access-Control-Allow-Origin"; });
+  if (request.method != "OPTIONS" || !known || !allowed) return std::nullopt;
+  HttpResponse response;
+  response.status = 204;
+  response.content_type.clear();
+  const CorsOptions& cors = state_->options.cors;
+  response.headers.push_back({"Access-Control-Allow-Methods", cors.allowed_methods});
+  response.headers.push_back({"Access-Control-Allow-Headers", cors.allowed_headers});
+  response.headers.push_back({"Access-Control-Max-Age", "600"});
+  return response;
+}
+
+std::optional<HttpResponse> ServerHandler::CheckKey(HttpRequest& request) {
+  if (state_->keys.empty()) return std::nullopt;
+  request.key = state_->keys.Find(SecretOf(request));
+  if (request.key != nullptr) {
+    request.record->Update([&](RequestFacts& facts) { facts.key_name = request.key->name; });
+    return std::nullopt;
+  }
+  if (!request.route->needs_key) return std::nullopt;
+  return Refuse(request, MakeError(401, "authentication_error", "invalid_api_key",
+                                   SecretOf(request).empty() ? "No API key was given"
+                                                             : "The API key is not valid"));
+}
+
+std::optional<HttpResponse> ServerHandler::CheckState(const HttpRequest& request) {
+  const Route& route = *request.route;
+  if (!route.needs_model) return std::nullopt;
+  const std::optional<ApiError> error = state_->Unavailability();
+  // Routes that only read the model go on while the server drains.
+  if (!error || (!route.generates && state_->model() != nullptr)) return std::nullopt;
+  NoteError(request, error->code);
+  return UnavailableResponse(*state_, *error);
+}
+
+void ServerHandler::Handle(std::shared_ptr<HttpExchange> exchange) {
+  const Route& route = *exchange->request().route;
+  exchange->request().record->Update(
+      [&](RequestFacts& facts) { facts.request_bytes = exchange->request().body.size(); });
+  if (route.pool == RoutePool::kInline) {
+    route.handle(*state_, exchange);
+    return;
+  }
+  WorkPool& pool = route.pool == RoutePool::kPrepare ? state_->prepare_pool : state_->tokenize_pool;
+  const bool posted = pool.TryPost([state = state_, exchange, &route] {
+    // A client that left while its request waited costs nothing.
+    if (!exchange->disconnected()) route.handle(*state, exchange);
+  });
+  if (!posted) RespondError(*exchange, OverloadedError("Too many requests are waiting"));
+}
+
+void ServerHandler::Done(const HttpRequest& request, const HttpOutcome& outcome) {
+  request.record->Update([&](RequestFacts& facts) { facts.outcome = outcome; });
+  request.record->Leave();
+}
+
+HttpResponse ServerHandler::Error(int status, std::string_view code, std::string_view message) {
+  state_->metrics.OnError(code);
+  return ErrorResponse(MakeError(status, status >= 500 ? "server_error" : "invalid_request_error",
+                                 std::string(code), std::string(message)));
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,64 @@
+// Settings of the HTTP side, filled by cli/ (api.md §18).
+// Thread rule: values.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/chat_request.h"
+#include "server/chat_response.h"
+#include "server/http.h"
+#include "server/metrics_compat.h"
+
+namespace deepinfer {
+
+enum class LogRequests : unsigned char { kOff, kMeta };
+
+struct CorsOptions {
+  std::vector<std::string> allowed_origins;  // empty: no CORS; "*": any
+  std::string allowed_methods = "GET, POST, OPTIONS";
+  std::string allowed_headers = "Authorization, Content-Type, x-api-key";
+  bool allow_credentials = false;
+};
+
+struct ServerOptions {
+  HttpServerOptions http;
+
+  std::string api_key_file;
+  std::vector<std::string> api_keys;
+  bool allow_unauthenticated = false;  // other addresses than loopback without keys
+  CorsOptions cors;
+
+  // Not empty; the first is the default model.
+  std::vector<std::string> served_model_names{"deepseek-flash", "DeepSeek-V4.1-Flash"};
+  std::map<std::string, std::string> model_aliases;  // alias -> served name
+
+  // vocab_size, resolve_model, served_models and test_hooks are set by the server.
+  ChatRequestOptions chat;
+  int32_t max_completions_logprobs = 1000;
+  bool raw_prompt_specials = true;
+  StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
+  ReasoningField reasoning_field = ReasoningField::kReasoningContent;
+  bool usage_extension = true;
+  bool per_request_metrics = false;
+
+  std::chrono::milliseconds request_timeout{3'600'000};
+  std::chrono::milliseconds sse_ping_interval{45'000};  // negative: off
+
+  int prepare_threads = 2;   // parse, render and tokenise generation requests
+  int tokenize_threads = 1;  // the same for routes that only count or convert
+  int stream_threads = 2;    // detokenise, parse and frame answers
+  size_t max_prepare_queue = 4096;
+
+  MetricsCompat metrics_compat = MetricsCompat::kVllm;
+  LogRequests log_requests = LogRequests::kMeta;
+
+  bool enable_test_hooks = false;  // effective only in builds with DEEPINFER_TEST_HOOKS
+
+  std::string build_commit;
+  std::string config_hash;  // hex, of the effective configuration
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,90 @@
+// What the routes of one server share.
+// Thread rule: any thread; the fields say what guards them.
+// Owner: server/server.cc.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/load_progress.h"
+#include "server/api_error.h"
+#include "server/api_keys.h"
+#include "server/metrics.h"
+#include "server/model_context.h"
+#include "server/server_options.h"
+#include "server/work_pool.h"
+
+namespace deepinfer {
+
+// A model together with the options that depend on it.
+struct ServedModel {
+  ModelContext context;
+  ChatRequestOptions chat;  // ServerOptions::chat completed
+};
+
+// Counts generations, so that Stop can wait until no worker will call back any more.
+class LiveCount {
+ public:
+  void Add();
+  void Remove();
+  void WaitZero();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable zero_;
+  int64_t count_ = 0;
+};
+
+// Result of the last /health_generate run.
+struct GenerateProbe {
+  std::mutex mutex;
+  bool running = false;
+  bool has_result = false;
+  bool ok = false;
+  std::chrono::steady_clock::time_point finished;
+  std::vector<std::function<void(bool ok)>> waiters;
+};
+
+struct ServerState {
+  ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in);
+
+  const ServerOptions options;
+  const ApiKeys keys;
+  const LoadProgress* const progress;
+
+  WorkPool prepare_pool;
+  WorkPool tokenize_pool;
+  WorkPool stream_pool;
+  ServerMetrics metrics;
+  LiveCount generations;
+  GenerateProbe probe;
+
+  std::atomic<bool> draining{false};
+  std::atomic<bool> failed{false};
+
+  // Null until a model is attached.
+  std::shared_ptr<const ServedModel> model() const;
+  void SetModel(std::shared_ptr<const ServedModel> model);
+
+  bool Serves(std::string_view model_name) const;
+
+  // "deepinfer-<version>-<config hash 8>"
+  std::string SystemFingerprint() const;
+
+  // Why no generation can start now: loading, failed, draining. Nothing when it can.
+  std::optional<ApiError> Unavailability() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const ServedModel> model_;  // under mutex_
+};
+
+}  // namespace deepinfer
