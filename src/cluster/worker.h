@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,10 +11,6 @@
 #include "engine/request.h"
 
 namespace deepinfer {
-
-// Receives the events of one request, in order, on the worker's delivery thread. Must not block.
-// Never called again after the event with finish != kNone.
-using TokenSink = std::function<void(TokenEvent)>;
 
 // Fixed facts about the model a worker serves.
 struct WorkerInfo {

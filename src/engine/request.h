@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "base/status.h"
 
 namespace deepinfer {
+
+inline constexpr int32_t kMaxTopLogprobs = 1000;
 
 // How tokens are drawn at temperature > 0 (numerics.md §5, dspark.md §6.4).
 enum class SamplingMode : unsigned char {
@@ -50,6 +53,9 @@ struct EngineRequest {
   // Test hook: these ids are emitted instead of sampled ones (bug-cases.md §1); empty = off.
   std::vector<int32_t> forced_ids;
 };
+
+// invalid_request when an id, a length or a parameter is out of range; nothing was allocated yet.
+Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t max_model_len);
 
 enum class FinishReason : unsigned char {
   kNone,       // more events follow
@@ -92,5 +98,9 @@ struct TokenEvent {
   Status status;               // not ok only with kError, kDeadline
   RequestCounters counters;
 };
+
+// Receives the events of one request, in order, on one thread of the engine's choice. Must not
+// block. Never called again after the event with finish != kNone.
+using TokenSink = std::function<void(TokenEvent)>;
 
 }  // namespace deepinfer

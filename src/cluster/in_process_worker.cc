@@ -1,0 +1,34 @@
+#include "cluster/in_process_worker.h"
+
+namespace deepinfer {
+
+InProcessWorker::InProcessWorker(std::string model_name, Model* model,
+                                 std::unique_ptr<Engine> engine)
+    : engine_(std::move(engine)) {
+  info_.model_name = std::move(model_name);
+  info_.numerics_id = model->numerics_id();
+  info_.vocab_size = model->config().vocab_size;
+  info_.max_model_len = engine_->max_model_len();
+  info_.eos_token_id = model->config().eos_token_id;
+}
+
+Status InProcessWorker::Submit(EngineRequest request, TokenSink sink) {
+  return engine_->Submit(std::move(request), std::move(sink));
+}
+
+void InProcessWorker::Cancel(std::string_view request_id) { engine_->Cancel(request_id); }
+
+LoadReport InProcessWorker::Load() const {
+  const EngineStats stats = engine_->Stats();
+  LoadReport report;
+  report.running = stats.running;
+  report.waiting = stats.waiting;
+  report.kv_tokens = stats.kv_tokens;
+  report.kv_capacity_tokens = stats.kv_capacity_tokens;
+  report.draining = engine_->draining();
+  return report;
+}
+
+void InProcessWorker::Drain(int64_t deadline_us) { engine_->Drain(deadline_us); }
+
+}  // namespace deepinfer

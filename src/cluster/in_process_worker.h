@@ -1,0 +1,28 @@
+// A worker in the gateway's own process: calls the engine directly.
+// Thread rule: as Worker.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cluster/worker.h"
+#include "engine/engine.h"
+
+namespace deepinfer {
+
+class InProcessWorker final : public Worker {
+ public:
+  InProcessWorker(std::string model_name, Model* model, std::unique_ptr<Engine> engine);
+
+  const WorkerInfo& info() const override { return info_; }
+  Status Submit(EngineRequest request, TokenSink sink) override;
+  void Cancel(std::string_view request_id) override;
+  LoadReport Load() const override;
+  void Drain(int64_t deadline_us) override;
+
+ private:
+  WorkerInfo info_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,263 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "engine/actions/decode.h"
+#include "engine/actions/prefill.h"
+
+namespace deepinfer {
+
+namespace {
+
+Status EarlyEndStatus(FinishReason reason) {
+  return reason == FinishReason::kDeadline ? DeadlineExceeded("the deadline of the request passed")
+                                           : OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions& options,
+                                               const Clock* clock) {
+  std::unique_ptr<Engine> engine(new Engine(model, options, clock));
+  EngineOptions& o = engine->options_;
+  o.max_model_len = std::min(o.max_model_len, model->max_positions());
+  if (o.max_model_len < 2) return InvalidRequest("max_model_len must be at least 2");
+  if (o.max_num_batched_tokens < 1) {
+    return InvalidRequest("max_num_batched_tokens must be at least 1");
+  }
+  const KvLayout& layout = model->layout();
+  engine->num_blocks_ = KvLayout::NumBlocks(o.max_model_len);
+  const int64_t pool_bytes = engine->num_blocks_ * layout.block_bytes;
+  engine->pool_ = model->ops()->Allocate(pool_bytes);
+  engine->slot_ = model->ops()->Allocate(layout.slot_bytes);
+  if (engine->pool_ == nullptr || engine->slot_ == nullptr) {
+    return ResourceExhausted("no memory for " + std::to_string(pool_bytes) +
+                             " bytes of KV cache: lower --max-model-len");
+  }
+  engine->stats_.kv_capacity_tokens = engine->num_blocks_ * kBlockTokens;
+  engine->step_thread_ = std::thread([e = engine.get()] { e->StepLoop(); });
+  return engine;
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = stop_ = true;
+    cancelled_ = live_;
+  }
+  wake_.notify_all();
+  if (step_thread_.joinable()) step_thread_.join();
+  model_->ops()->Free(pool_);
+  model_->ops()->Free(slot_);
+}
+
+Status Engine::Submit(EngineRequest request, TokenSink sink) {
+  DI_RETURN_IF_ERROR(ValidateRequest(request, model_->config().vocab_size, options_.max_model_len));
+  auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink),
+                                             model_->config().eos_token_id, clock_->NowUs());
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return Unavailable("the engine is draining");
+    if (static_cast<int32_t>(waiting_.size()) >= options_.max_queued_requests) {
+      return ResourceExhausted("the queue is full");
+    }
+    if (!live_.insert(sequence->request.request_id).second) {
+      return InvalidRequest("request id '" + sequence->request.request_id + "' is already live");
+    }
+    waiting_.push_back(std::move(sequence));
+    ++stats_.waiting;
+  }
+  wake_.notify_all();
+  return OkStatus();
+}
+
+void Engine::Cancel(std::string_view request_id) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::string id(request_id);
+    if (live_.contains(id)) cancelled_.insert(std::move(id));
+  }
+  wake_.notify_all();
+}
+
+void Engine::Drain(int64_t deadline_us) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  const auto remaining =
+      std::chrono::microseconds(std::max<int64_t>(0, deadline_us - clock_->NowUs()));
+  if (drained_.wait_for(lock, remaining, [this] { return live_.empty(); })) return;
+  cancelled_ = live_;
+  wake_.notify_all();
+  drained_.wait(lock, [this] { return live_.empty(); });
+}
+
+EngineStats Engine::Stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+bool Engine::draining() const {
+  const std::lock_guard lock(mutex_);
+  return draining_;
+}
+
+void Engine::StepLoop() {
+  while (true) {
+    std::unique_ptr<Sequence> sequence;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      sequence = std::move(waiting_.front());
+      waiting_.pop_front();
+      --stats_.waiting;
+      ++stats_.running;
+    }
+    RunSequence(sequence.get());
+    Forget(*sequence);
+  }
+}
+
+void Engine::RunSequence(Sequence* s) {
+  s->started_us = clock_->NowUs();
+  s->counters.queue_us = s->started_us - s->submitted_us;
+  Acquire(s);
+  PrefillAction prefill(options_.max_num_batched_tokens);
+  DecodeAction decode;
+  StepState state;
+  state.model = model_;
+  state.sequence = s;
+  TokenEvent last;
+  while (last.finish == FinishReason::kNone) {
+    EndWaiting();
+    last.finish = EndBeforeStep(*s);
+    if (last.finish != FinishReason::kNone) {
+      last.status = EarlyEndStatus(last.finish);
+      break;
+    }
+    const bool in_prefill = s->in_prefill();
+    Action& action = in_prefill ? static_cast<Action&>(prefill) : decode;
+    state.event = {};
+    const Status status = action.Step(&state);
+    const int64_t now = clock_->NowUs();
+    if (in_prefill) {
+      s->prefilled_us = now;
+      s->counters.prefill_us = now - s->started_us;
+    } else {
+      s->counters.decode_us = now - s->prefilled_us;
+    }
+    if (!status.ok()) {
+      Log(LogLevel::kError, "engine.request_failed",
+          {{"request_id", s->request.request_id}, {"status", status}});
+      last.finish = FinishReason::kError;
+      last.status = status;
+      break;
+    }
+    if (state.event.ids.empty()) continue;
+    state.event.finish = EndAfterToken(*s, &state.event.stop_token_id);
+    if (state.event.finish != FinishReason::kNone) {
+      last = std::move(state.event);
+      break;
+    }
+    Deliver(s, std::move(state.event));
+  }
+  // Resources are back before the client learns of the end.
+  Release(s);
+  Deliver(s, std::move(last));
+}
+
+FinishReason Engine::EarlyEnd(const Sequence& s) const {
+  if (cancelled_.contains(s.request.request_id)) return FinishReason::kCancelled;
+  const bool late = s.request.deadline_us != 0 && clock_->NowUs() >= s.request.deadline_us;
+  return late ? FinishReason::kDeadline : FinishReason::kNone;
+}
+
+FinishReason Engine::EndBeforeStep(const Sequence& s) {
+  const std::lock_guard lock(mutex_);
+  stats_.kv_tokens = s.num_computed;
+  return EarlyEnd(s);
+}
+
+void Engine::EndWaiting() {
+  std::vector<std::pair<std::unique_ptr<Sequence>, FinishReason>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      const FinishReason reason = EarlyEnd(**it);
+      if (reason == FinishReason::kNone) {
+        ++it;
+        continue;
+      }
+      ended.emplace_back(std::move(*it), reason);
+      it = waiting_.erase(it);
+      --stats_.waiting;
+    }
+  }
+  for (auto& [sequence, reason] : ended) {
+    TokenEvent event;
+    event.finish = reason;
+    event.status = EarlyEndStatus(reason);
+    sequence->counters.queue_us = clock_->NowUs() - sequence->submitted_us;
+    Deliver(sequence.get(), std::move(event));
+    Forget(*sequence);
+  }
+}
+
+void Engine::Forget(const Sequence& s) {
+  {
+    const std::lock_guard lock(mutex_);
+    live_.erase(s.request.request_id);
+    cancelled_.erase(s.request.request_id);
+  }
+  drained_.notify_all();
+}
+
+FinishReason Engine::EndAfterToken(const Sequence& s, int32_t* stop_token_id) const {
+  const SamplingParams& p = s.request.sampling;
+  const int32_t id = s.tokens.back();
+  const bool is_end = id == model_->config().eos_token_id && !p.ignore_eos;
+  const bool is_stop =
+      std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), id) != p.stop_token_ids.end();
+  if ((is_end || is_stop) && s.num_generated > p.min_tokens) {
+    *stop_token_id = id;
+    return FinishReason::kStop;
+  }
+  const bool context_full = static_cast<int32_t>(s.tokens.size()) >= options_.max_model_len;
+  return s.num_generated >= p.max_tokens || context_full ? FinishReason::kLength
+                                                         : FinishReason::kNone;
+}
+
+void Engine::Deliver(Sequence* s, TokenEvent event) {
+  event.counters = s->counters;
+  if (event.finish != FinishReason::kNone)
+    event.start_index = s->num_generated - static_cast<int32_t>(event.ids.size());
+  s->sink(std::move(event));
+}
+
+void Engine::Acquire(Sequence* s) {
+  const int32_t tail =
+      s->request.sampling.prompt_logprobs || options_.decoder_tail == DecoderTail::kFull
+          ? s->prompt_len
+          : model_->config().decoder_keep_rows();
+  s->decoder_origin = std::max(0, s->prompt_len - tail);
+  s->cache.pool = pool_;
+  s->cache.slot = slot_;
+  s->cache.block_table.resize(static_cast<size_t>(num_blocks_));
+  std::iota(s->cache.block_table.begin(), s->cache.block_table.end(), 0);
+  const std::lock_guard lock(mutex_);
+  stats_.blocks_acquired += num_blocks_;
+  ++stats_.slots_acquired;
+}
+
+void Engine::Release(Sequence* s) {
+  s->cache = {};
+  const std::lock_guard lock(mutex_);
+  stats_.kv_tokens = 0;
+  --stats_.running;
+  stats_.blocks_released += num_blocks_;
+  ++stats_.slots_released;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,40 @@
+// A model folder opened for serving: tokenizer, weights, kernels and their threads, in the order
+// in which they must be destroyed.
+// Thread rule: loaded by one thread; the parts have their own rules.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "base/cpu_features.h"
+#include "base/load_progress.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace deepinfer {
+
+struct BundleOptions {
+  ModelOptions model;
+  int num_threads = 0;  // compute threads; 0 = one per core the process may use
+  IsaLevel isa = DetectIsaLevel();
+  bool reference_kernels = false;
+};
+
+struct ModelBundle {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<Operators> ops;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Model> model;
+
+  // Opens DIR. progress, when given, follows the load; on failure it is set to kFailed.
+  static Result<ModelBundle> Load(const std::filesystem::path& dir, const BundleOptions& options,
+                                  LoadProgress* progress);
+};
+
+// Cores this process may run on.
+int AvailableCores();
+
+}  // namespace deepinfer

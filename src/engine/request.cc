@@ -1,0 +1,88 @@
+#include "engine/request.h"
+
+#include <cmath>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+std::string_view FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kNone:
+      return "none";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kDeadline:
+      return "deadline";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+namespace {
+
+Status OutOfRange(std::string_view field, std::string_view range) {
+  return InvalidRequest(std::string(field) + " must be " + std::string(range));
+}
+
+// Written so that NaN fails.
+bool Within(float x, float lo, float hi) { return x >= lo && x <= hi; }
+
+Status CheckIds(std::string_view field, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  for (int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      return InvalidRequest(std::string(field) + " holds " + std::to_string(id) +
+                            ", token ids are 0.." + std::to_string(vocab_size - 1));
+    }
+  }
+  return OkStatus();
+}
+
+Status ValidateSampling(const SamplingParams& s, int32_t vocab_size) {
+  if (!Within(s.temperature, 0.0f, 2.0f)) return OutOfRange("temperature", "in [0, 2]");
+  if (!Within(s.top_p, 0.0f, 1.0f) || s.top_p == 0.0f) return OutOfRange("top_p", "in (0, 1]");
+  if (!Within(s.min_p, 0.0f, 1.0f)) return OutOfRange("min_p", "in [0, 1]");
+  if (s.top_k < 0) return OutOfRange("top_k", "0 (off) or positive");
+  if (!Within(s.repetition_penalty, 0.0f, 2.0f) || s.repetition_penalty == 0.0f) {
+    return OutOfRange("repetition_penalty", "in (0, 2]");
+  }
+  if (!Within(s.frequency_penalty, -2.0f, 2.0f)) {
+    return OutOfRange("frequency_penalty", "in [-2, 2]");
+  }
+  if (!Within(s.presence_penalty, -2.0f, 2.0f)) {
+    return OutOfRange("presence_penalty", "in [-2, 2]");
+  }
+  if (s.max_tokens < 1) return OutOfRange("max_tokens", "at least 1");
+  if (s.min_tokens < 0) return OutOfRange("min_tokens", "at least 0");
+  if (s.num_top_logprobs < -1 || s.num_top_logprobs > kMaxTopLogprobs) {
+    return OutOfRange("top_logprobs", "at most " + std::to_string(kMaxTopLogprobs));
+  }
+  for (const auto& [id, bias] : s.logit_bias) {
+    if (id < 0 || id >= vocab_size || !std::isfinite(bias)) {
+      return OutOfRange("logit_bias", "finite values for ids of the vocabulary");
+    }
+  }
+  DI_RETURN_IF_ERROR(CheckIds("stop_token_ids", s.stop_token_ids, vocab_size));
+  return CheckIds("banned_ids", s.banned_ids, vocab_size);
+}
+
+}  // namespace
+
+Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t max_model_len) {
+  if (request.prompt_ids.empty()) return InvalidRequest("the prompt has no tokens");
+  if (static_cast<int64_t>(request.prompt_ids.size()) >= max_model_len) {
+    return InvalidRequest("the prompt has " + std::to_string(request.prompt_ids.size()) +
+                          " tokens, the context is " + std::to_string(max_model_len) +
+                          " and must leave room for at least one more");
+  }
+  DI_RETURN_IF_ERROR(CheckIds("prompt", request.prompt_ids, vocab_size));
+  DI_RETURN_IF_ERROR(CheckIds("forced_ids", request.forced_ids, vocab_size));
+  return ValidateSampling(request.sampling, vocab_size);
+}
+
+}  // namespace deepinfer
