@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -78,7 +80,8 @@ struct AssistantTurn {
   std::string reasoning;
   std::string text;
   std::vector<ToolCall> calls;
-  bool unfinished = false;  // no end token; set for the last turn by continue_last
+  // The last turn: rendered open, the model continues it. An earlier turn: no end token.
+  bool unfinished = false;
 };
 
 // Tools that became visible in the middle of a conversation (V4.1 only).
@@ -93,6 +96,9 @@ inline constexpr int32_t kEffortLow = 50;
 inline constexpr int32_t kEffortHigh = 75;
 inline constexpr int32_t kEffortMax = 100;
 
+// The schema that asks for any JSON object; V4 has its own sentence for it.
+inline constexpr std::string_view kJsonObjectSchema = "{\"type\": \"json_object\"}";
+
 struct Conversation {
   PromptForm form = PromptForm::kV41;
   bool thinking = true;
@@ -101,8 +107,9 @@ struct Conversation {
   std::vector<Tool> tools;  // those the prompt lists; empty when tool_mode is kNone
   ToolMode tool_mode = ToolMode::kNone;
   std::optional<std::string> response_schema_json;  // written by WritePythonJson
-  bool continue_last = false;  // the last turn, an assistant turn, is rendered open
 
+  // True if the model continues the last turn instead of starting a new one.
+  bool continues_last_turn() const;
   bool tools_in_effect() const { return tool_mode != ToolMode::kNone && !tools.empty(); }
 };
 

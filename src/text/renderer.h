@@ -24,9 +24,9 @@ struct Segment {
 // Knobs of the message-level API; the HTTP dialects use the defaults.
 struct RenderOptions {
   bool add_begin_token = true;
-  bool keep_reasoning = false;  // keep reasoning of old turns also without tools
-  bool add_system_head = true;  // effort line, tools and schema in front
-  size_t first_turn = 0;        // turns before it are context that was rendered earlier
+  bool keep_reasoning = false;  // keep the reasoning of finished turns also without tools
+  // Turns before it were rendered earlier: neither they nor the head of the prompt are repeated.
+  size_t first_turn = 0;
 };
 
 // Segments in prompt order; neighbouring text segments are already joined.
