@@ -42,10 +42,16 @@ struct ChatRequestOptions {
   SamplingMode default_sampling_mode = SamplingMode::kAuto;
   ReasoningPassback reasoning_passback = ReasoningPassback::kFillEmpty;
   bool forced_tools_in_thinking = false;
-  bool strict_fields = false;         // unknown fields are 400
-  bool reject_duplicate_keys = true;  // for the keys we read
-  bool require_json_word = true;      // json_object needs the word "json" in a message
-  bool test_hooks = false;            // reads test_force_ids and its siblings
+  bool strict_fields = false;           // unknown fields are 400
+  bool reject_duplicate_keys = true;    // for the keys we read
+  bool test_hooks = false;              // reads test_force_ids and its siblings
+  bool read_template_arguments = true;  // chat_template_kwargs
+  int32_t unknown_model_status = 404;
+  size_t max_messages = 100000;
+  size_t max_parts = 100000;  // of all messages together
+  size_t max_tools = 128;
+  size_t max_images = 600;
+  size_t max_stop_bytes = 1024;  // of one stop string
 
   // Prompt form of a served model name, or nothing if the name is not served. Empty: every name
   // is accepted with `default_form` and the caller checks it.
@@ -150,9 +156,12 @@ struct ChatRequest {
   bool force_calls_after_reasoning = false;
 
   ResponseFormat response_format = ResponseFormat::kText;
+  // What the generated text must match; with tools in effect it is about their calls, and a text
+  // answer must then match answer_constraint, which else equals it.
   std::optional<OutputConstraint> constraint;
+  std::optional<OutputConstraint> answer_constraint;
 
-  // Named step of the effort for V4 style reports: "low", "high", "max" or "" for other numbers.
+  // "low", "high", "xhigh" or "max"; "" for a number and without thinking.
   std::string effort_name;
 
   ParsingSettings parsing;

@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
+#include <utility>
 
 namespace deepinfer {
 namespace {
@@ -36,7 +36,9 @@ void WriteFloat(double number, const JsonStyle& style, std::string* out) {
     if (c == '-') out->push_back('-');
     if (c >= '0' && c <= '9') digits.push_back(c);
   }
-  const int exponent = std::atoi(text.data() + e + 1);
+  int exponent = 0;
+  const size_t exponent_start = text[e + 1] == '+' ? e + 2 : e + 1;
+  std::from_chars(text.data() + exponent_start, end.ptr, exponent);
 
   if (exponent >= kMaxFixedExponent || exponent < style.min_fixed_exponent) {
     out->push_back(digits[0]);

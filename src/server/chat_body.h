@@ -1,0 +1,153 @@
+// The fields of a Chat Completions body with their types checked and nothing else (stage "parse").
+// Internal to the request validator. Pointers reach into the JSON document of the request.
+// Thread rule: values of one request.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/chat_request.h"
+
+namespace deepinfer {
+
+struct ReadState;
+class ObjectReader;
+
+struct BodyPart {
+  enum class Kind : unsigned char { kText, kImage, kFile };
+
+  Kind kind = Kind::kText;
+  std::string text;  // the text, or the URL of an image
+  ImageDetail detail = ImageDetail::kHigh;
+  std::optional<std::string> file_id;
+  std::optional<std::string> file_data;
+};
+
+struct BodyMessage {
+  enum class Role : unsigned char { kSystem, kUser, kAssistant, kTool, kReminder };
+
+  Role role = Role::kUser;
+  bool is_developer = false;
+  bool has_content = false;
+  std::vector<BodyPart> parts;
+  std::optional<std::string> reasoning;
+  std::vector<ToolCall> calls;
+  std::string tool_call_id;
+  bool prefix = false;
+};
+
+struct BodyTool {
+  std::string name;
+  std::optional<std::string> description;
+  const boost::json::value* parameters = nullptr;  // null: absent
+  std::optional<bool> strict;
+  std::optional<std::string> outer_namespace;  // beside "function"
+  std::optional<std::string> inner_namespace;  // inside it
+};
+
+struct BodyToolChoice {
+  enum class Mode : unsigned char { kNone, kAuto, kRequired, kNamed };
+
+  Mode mode = Mode::kAuto;
+  std::string name;  // kNamed
+  std::optional<std::string> name_namespace;
+  bool restricts_tools = false;  // allowed_tools
+  std::vector<std::string> allowed;
+};
+
+struct BodyResponseFormat {
+  ResponseFormat kind = ResponseFormat::kText;
+  const boost::json::value* schema = nullptr;
+  bool strict = false;
+  std::string regex;
+};
+
+// `structured_outputs` and its top-level aliases.
+struct BodyStructuredOutput {
+  ConstraintKind kind = ConstraintKind::kJson;
+  const boost::json::value* schema = nullptr;  // kJson: an object, or a string holding one
+  std::string text;                            // kRegex, kGrammar
+  std::vector<std::string> choices;            // kChoice
+  std::string path;
+};
+
+struct BodyEffort {
+  bool off = false;
+  int32_t value = kEffortHigh;
+  std::string name;  // "low", "high", "xhigh", "max"; "" for a number
+};
+
+struct BodyTemplateArguments {
+  std::optional<bool> thinking;
+  std::optional<BodyEffort> effort;
+};
+
+struct ChatBody {
+  std::string model;
+  std::vector<BodyMessage> messages;
+  bool continue_final_message = false;
+
+  std::optional<bool> thinking;
+  std::optional<BodyEffort> effort;
+  BodyTemplateArguments template_arguments;
+
+  std::vector<BodyTool> tools;
+  std::optional<BodyToolChoice> tool_choice;
+  std::optional<bool> parallel_tool_calls;
+  std::optional<BodyResponseFormat> response_format;
+  std::vector<BodyStructuredOutput> structured_outputs;
+
+  std::optional<int64_t> max_tokens;
+  std::optional<int64_t> max_completion_tokens;
+  std::optional<int64_t> min_tokens;
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<int64_t> top_k;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::optional<double> frequency_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<int64_t> n;
+  std::optional<uint64_t> seed;
+  std::optional<SamplingMode> sampling_mode;
+  std::vector<std::pair<std::string, double>> logit_bias;
+  bool stop_is_array = false;
+  std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  std::optional<bool> include_stop_str_in_output;
+  std::optional<bool> ignore_eos;
+  std::optional<bool> logprobs;
+  std::optional<int64_t> top_logprobs;
+
+  std::optional<bool> stream;
+  bool has_stream_options = false;
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
+
+  RequestLabels labels;
+  TestHookFields test_hooks;
+  bool wants_audio = false;
+  bool return_token_ids = false;
+  bool echo = false;
+  bool add_generation_prompt = true;
+
+  std::vector<std::string> unknown_fields;
+  std::vector<std::string> ignored_fields;
+};
+
+// Reads the whole body; faults go to state->error.
+ChatBody ReadChatBody(const boost::json::value& root, const ChatRequestOptions& options,
+                      ReadState* state);
+
+// Parts of ReadChatBody that have their own files.
+void ReadMessages(ObjectReader* body, ReadState* state, std::vector<BodyMessage>* messages);
+void ReadTools(ObjectReader* body, ReadState* state, std::vector<BodyTool>* tools);
+std::optional<BodyToolChoice> ReadToolChoice(ObjectReader* body, ReadState* state);
+std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body);
+void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs);
+
+}  // namespace deepinfer

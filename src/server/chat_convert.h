@@ -1,0 +1,42 @@
+// The steps from a ChatBody to a ChatRequest (stage "convert"). Internal to the request validator.
+// Thread rule: pure functions. Each returns the error that ends the conversion, if any; the order
+// of the steps is the order in which a request with several faults is refused.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+#include "server/chat_body.h"
+#include "server/chat_request.h"
+
+namespace deepinfer {
+
+using Refusal = std::optional<ApiError>;
+
+// An ApiError of stage "convert".
+ApiError Refuse(std::string param, std::string message, std::string code = "invalid_value");
+
+Refusal CheckToolNames(const ChatBody& body, const ChatRequestOptions& options);
+// Turns and images. Precondition: request->conversation has its form and thinking set.
+Refusal ConvertMessages(const ChatBody& body, const ChatRequestOptions& options,
+                        ChatRequest* request);
+// Rules that tie the messages to the asked format.
+Refusal CheckJsonWord(const ChatBody& body);
+Refusal CheckPrefixFormat(const ChatBody& body, const ChatRequest& request);
+
+// Tools and tool choice; sets the constraint on calls.
+Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
+// All or none of the tools in effect are strict.
+Refusal CheckStrictMix(const ChatBody& body, const ChatRequest& request);
+
+Refusal ConvertStop(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
+Refusal ConvertStream(const ChatBody& body, ChatRequest* request);
+// response_format and structured_outputs.
+Refusal ConvertResponseFormat(const ChatBody& body, ChatRequest* request);
+Refusal ConvertSampling(const ChatBody& body, const ChatRequestOptions& options,
+                        ChatRequest* request);
+Refusal ConvertLabels(const ChatBody& body, ChatRequest* request);
+
+}  // namespace deepinfer
