@@ -112,7 +112,8 @@ void EngramHasher::RowIds(int32_t index, const int32_t* tokens, const uint8_t* i
     for (int32_t n = 2; n <= max_ngram_; ++n) {
       hash ^= classes[n - 1] * layer.multipliers[static_cast<size_t>(n - 1)];
       for (int32_t head = 0; head < num_heads_; ++head) {
-        const size_t column = static_cast<size_t>((n - 2) * num_heads_ + head);
+        const size_t column = static_cast<size_t>(n - 2) * static_cast<size_t>(num_heads_) +
+                              static_cast<size_t>(head);
         row[column] = hash % layer.primes[column] + layer.offsets[column];
       }
     }
