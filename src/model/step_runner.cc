@@ -97,6 +97,9 @@ void StepRunner::RunLayer(int32_t layer) {
   float* comb = Floats(num_rows_ * n * n);
   float* o = Floats(num_rows_ * dim);
   ops_->HcMixes(num_rows_, h_, w.hc_attn, hc, pre, post, comb);
+  Probe("hc_pre.attn", layer, pre, num_rows_, n);
+  Probe("hc_post.attn", layer, post, num_rows_, n);
+  Probe("hc_comb.attn", layer, comb, num_rows_, n * n);
   RunAttention(layer, u, o);
   Probe("attn_out", layer, o, num_rows_, dim);
   ops_->HcPost(num_rows_, o, h_, post, comb, hc, h_next_);
@@ -105,6 +108,9 @@ void StepRunner::RunLayer(int32_t layer) {
   ops_->RmsNorm(num_rows_, u, w.ffn_norm, dim, config_.rms_eps, u);
   Probe("ffn_in", layer, u, num_rows_, dim);
   ops_->HcMixes(num_rows_, h_next_, w.hc_ffn, hc, pre_, post, comb);
+  Probe("hc_pre.ffn", layer, pre_, num_rows_, n);
+  Probe("hc_post.ffn", layer, post, num_rows_, n);
+  Probe("hc_comb.ffn", layer, comb, num_rows_, n * n);
   RunMoe(layer, u, o);
   Probe("ffn_out", layer, o, num_rows_, dim);
   ops_->HcPost(num_rows_, o, h_next_, post, comb, hc, h_);
