@@ -278,6 +278,10 @@ class Operators {
 
   // True when every value of x f32 [count] is finite.
   virtual bool AllFinite(int64_t count, const float* x) = 0;
+
+  // True when no value of scores f32 [count] is NaN or +infinity; -infinity marks the entries that
+  // IndexScores left out.
+  virtual bool ScoresFinite(int64_t count, const float* scores) = 0;
 };
 
 }  // namespace deepinfer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -22,17 +23,25 @@ class Reader {
 
   const Status& status() const { return status_; }
 
-  // The value under the first name present; nullptr when absent or null.
+  // The value under either name; nullptr when absent or null. Both names with different values
+  // are an error.
   const json::value* Find(std::string_view name, std::string_view alias = {}) {
+    const json::value* found = nullptr;
     for (std::string_view key : {name, alias}) {
-      if (key.empty()) continue;
-      if (const json::value* v = object_.if_contains(key)) {
-        seen_->emplace(key);
+      const json::value* v = key.empty() ? nullptr : object_.if_contains(key);
+      if (v == nullptr) continue;
+      seen_->emplace(key);
+      if (v->is_null()) continue;
+      if (found == nullptr) {
+        found = v;
         key_ = key;
-        if (!v->is_null()) return v;
+      } else if (*v != *found) {
+        Fail("and '" + std::string(key) + "' must be equal, found " + json::serialize(*found) +
+                 " and ",
+             *v);
       }
     }
-    return nullptr;
+    return found;
   }
 
   template <typename Int>
@@ -89,12 +98,11 @@ class Reader {
       *out = v.get_int64();
       return true;
     }
-    if (v.is_double() &&
-        v.get_double() == static_cast<double>(static_cast<int32_t>(v.get_double()))) {
-      *out = static_cast<int64_t>(v.get_double());
-      return true;
-    }
-    return false;
+    // Whole numbers that some writers print with a fraction; the bound keeps the cast defined.
+    const double d = v.is_double() ? v.get_double() : 0.5;
+    if (std::fabs(d) > 1e15 || d != std::trunc(d)) return false;
+    *out = static_cast<int64_t>(d);
+    return true;
   }
 
   void Missing(std::string_view name, bool required) {
@@ -117,6 +125,8 @@ class Reader {
 
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxInt32 = 0x7fffffff;
+// Rotary angles reach the position itself, and DetSinCos is accurate below 2^20·pi/2.
+constexpr int64_t kMaxPositions = 1 << 20;
 
 void ReadShape(Reader* r, ModelConfig* c) {
   r->Integer(&c->vocab_size, "vocab_size", "", 1, 1 << 24);
@@ -129,7 +139,7 @@ void ReadShape(Reader* r, ModelConfig* c) {
   r->Integer(&c->q_lora_rank, "q_lora_rank", "", 32, kMaxDim);
   r->Integer(&c->o_groups, "o_groups", "", 1, 4096);
   r->Integer(&c->o_lora_rank, "o_lora_rank", "", 1, kMaxDim);
-  r->Integer(&c->max_positions, "max_position_embeddings", "max_seq_len", 1, 1 << 24);
+  r->Integer(&c->max_positions, "max_position_embeddings", "max_seq_len", 1, kMaxPositions);
   r->Number(&c->rms_eps, "rms_norm_eps", "norm_eps", 0.0, 1.0);
   r->MustBe(false, "tie_word_embeddings");
   r->MustBe(false, "attention_bias");
@@ -150,6 +160,7 @@ void ReadMoe(Reader* r, ModelConfig* c) {
   r->MustBe("sqrtsoftplus", "scoring_func", "score_func");
   r->MustBe("noaux_tc", "topk_method");
   r->MustBe(true, "norm_topk_prob");
+  r->MustBe("fp4", "expert_dtype");  // flat form; null in the dequantised one
   r->Number(&c->route_scale, "routed_scaling_factor", "route_scale", 0.0, 1e6);
   r->Number(&c->gate_temp, "gate_temp", "", 1e-6, 1e6, false);
   r->Number(&c->swiglu_limit, "swiglu_limit", "", 0.0, 1e30);
@@ -186,7 +197,6 @@ void ReadEngram(Reader* r, EngramConfig* e) {
   r->Integer(&e->vocab_size, "engram_vocab_size", "", 2, int64_t{1} << 40);
   r->Integer(&e->compressed_vocab_size, "engram_compressed_vocab_size", "", 1, 1 << 24);
   r->Integer(&e->pad_token_id, "engram_pad_token_id", "engram_pad_id", 0, kMaxInt32);
-  r->MustBe(e->pad_token_id, "engram_pad_id");
 }
 
 void ReadDspark(Reader* r, DsparkConfig* d) {
@@ -214,6 +224,10 @@ Status ReadYarn(const json::object& text, std::set<std::string, std::less<>>* se
     r.Number(&c->yarn.beta_fast, "beta_fast", "", 0.0, 1e6);
     r.Number(&c->yarn.beta_slow, "beta_slow", "", 0.0, 1e6);
     r.Integer(&c->yarn.original_max_positions, "original_max_position_embeddings", "", 1, 1 << 24);
+    for (const auto& item : scaling->get_object()) {
+      const std::string key(item.key());
+      if (!inner.contains(key)) c->unknown_keys.push_back("rope_scaling." + key);
+    }
     return r.status().Annotate("rope_scaling");
   }
   Reader r(text, seen);
@@ -275,9 +289,9 @@ Result<ModelConfig> ModelConfig::Parse(std::string_view text) {
   DI_RETURN_IF_ERROR(r.status());
   DI_RETURN_IF_ERROR(ReadYarn(body, &read, &c));
   static const std::set<std::string_view> kIgnored = {
-      "model_type", "attention_dropout", "initializer_range",
-      "use_cache",  "max_batch_size",    "temperature",
-      "dtype",      "expert_dtype",      "tokenizer_compatibility"};
+      "model_type", "attention_dropout",      "initializer_range",
+      "use_cache",  "max_batch_size",         "temperature",
+      "dtype",      "tokenizer_compatibility"};
   for (const auto& item : body) {
     const std::string_view key(item.key().data(), item.key().size());
     if (!read.contains(key) && !seen.contains(key) && !kIgnored.contains(key) &&

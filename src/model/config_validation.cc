@@ -121,6 +121,11 @@ Status CheckDspark(const ModelConfig& c) {
   if (!all_decoder && !all_encoder) {
     return Fail("dspark_target_layer_ids must lie on one side of the encoder/decoder cut");
   }
+  if (c.decoder_keep_rows() < c.ring_rows()) {
+    return Fail("dspark_block_size = " + std::to_string(d.block_size) +
+                " needs more window rows than the decoder keeps of a prompt (" +
+                std::to_string(c.decoder_keep_rows()) + ")");
+  }
   if (d.noise_token_id >= c.vocab_size) return Fail("dspark_noise_token_id exceeds vocab_size");
   if (d.experts_per_token > d.num_experts) {
     return Fail("dspark_num_experts_per_tok exceeds dspark_n_routed_experts");

@@ -61,18 +61,25 @@ Result<EngramHasher> EngramHasher::Create(const ModelConfig& config,
   h.num_heads_ = e.num_heads;
   h.num_columns_ = e.num_columns();
   if (e.layer_ids.empty()) return h;
-  const auto largest = std::max_element(token_map.begin(), token_map.end());
-  const int32_t classes = largest == token_map.end() ? 0 : *largest + 1;
+  const auto [least, largest] = std::minmax_element(token_map.begin(), token_map.end());
+  const int64_t classes = largest == token_map.end() ? 0 : int64_t{*largest} + 1;
+  if (classes > 0 && *least < 0) {
+    return InvalidRequest("the Engram token map holds the negative class " +
+                          std::to_string(*least));
+  }
   if (classes != e.compressed_vocab_size) {
     return InvalidRequest("the tokenizer yields " + std::to_string(classes) +
                           " Engram token classes, config key 'engram_compressed_vocab_size' is " +
                           std::to_string(e.compressed_vocab_size) +
                           ": tokenizer.json does not belong to this model");
   }
+  if (static_cast<size_t>(e.pad_token_id) >= token_map.size()) {
+    return InvalidRequest("config key 'engram_pad_token_id' = " + std::to_string(e.pad_token_id) +
+                          " is no token of the tokenizer, which has " +
+                          std::to_string(token_map.size()));
+  }
   h.token_map_ = std::move(token_map);
-  h.pad_class_ = static_cast<size_t>(e.pad_token_id) < h.token_map_.size()
-                     ? h.token_map_[static_cast<size_t>(e.pad_token_id)]
-                     : 0;
+  h.pad_class_ = h.token_map_[static_cast<size_t>(e.pad_token_id)];
   const auto primes = EngramPrimes(e);
   for (size_t i = 0; i < e.layer_ids.size(); ++i) {
     Layer layer;

@@ -84,6 +84,7 @@ void StepRunner::ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, c
   float* scores = Floats(static_cast<int64_t>(rows.size()) * stride);
   ops_->IndexScores(rows, q, w, shape, stride, scores);
   Probe("index_score", layer, scores, static_cast<int64_t>(rows.size()), stride);
+  CheckScores(scores, stride, first_row, static_cast<int64_t>(rows.size()));
   if (layer == config_.candidate_source_layer) {
     ops_->SelectCandidates(rows, scores, stride, shape,
                            candidates_.indices + first_row * candidates_.width,
@@ -92,6 +93,19 @@ void StepRunner::ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, c
   const Selection& selection = selections_[static_cast<size_t>(config_.IndexSourceOf(layer))];
   ops_->SelectTopK(rows, scores, stride, shape, selection.indices + first_row * selection.width,
                    selection.counts + first_row);
+}
+
+// A damaged key makes its own scores NaN, which the selection would silently drop.
+void StepRunner::CheckScores(const float* scores, int64_t stride, int64_t first_row,
+                             int64_t num_rows) {
+  for (RowRun& run : runs_) {
+    const int64_t begin = std::max(run.first_row, first_row);
+    const int64_t end = std::min(run.first_row + run.num_rows, first_row + num_rows);
+    if (begin >= end || !run.status.ok()) continue;
+    if (!ops_->ScoresFinite((end - begin) * stride, scores + (begin - first_row) * stride)) {
+      run.status = NotFinite("index scores");
+    }
+  }
 }
 
 }  // namespace deepinfer

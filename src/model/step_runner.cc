@@ -5,15 +5,6 @@
 
 namespace deepinfer {
 
-namespace {
-
-Status NotFinite(std::string_view what) {
-  return DataCorruption(std::string(what) +
-                        " became NaN or infinite: the weights or the cache are damaged");
-}
-
-}  // namespace
-
 StepRunner::StepRunner(const StepContext& context, std::span<const SequenceStep> sequences,
                        bool want_main_hidden, StepProbe* probe)
     : context_(context),
@@ -145,6 +136,7 @@ void StepRunner::KeepDecoderRows() {
     move(pre_, from, run.num_rows, pre_row);
     move(positions_, from, run.num_rows, 4);
     move(is_image_, from, run.num_rows, 1);
+    if (main_hidden_ != nullptr) move(main_hidden_, from, run.num_rows, TargetsWidth() * 4);
     run.first_row = rows;
     rows += run.num_rows;
   }
@@ -155,9 +147,9 @@ void StepRunner::RecordTarget(int32_t layer) {
   const auto& targets = config_.dspark.target_layer_ids;
   const auto it = std::find(targets.begin(), targets.end(), layer);
   if (!want_main_hidden_ || it == targets.end()) return;
-  const int64_t width = static_cast<int64_t>(targets.size()) * config_.dim;
-  if (main_hidden_ == nullptr) main_hidden_ = Floats(num_rows_ * width);
-  ops_->HcMean(num_rows_, h_, Hc(), main_hidden_ + (it - targets.begin()) * config_.dim, width);
+  if (main_hidden_ == nullptr) main_hidden_ = Floats(num_rows_ * TargetsWidth());
+  ops_->HcMean(num_rows_, h_, Hc(), main_hidden_ + (it - targets.begin()) * config_.dim,
+               TargetsWidth());
 }
 
 void StepRunner::RunHead(StepOutput* out) {
@@ -169,8 +161,7 @@ void StepRunner::RunHead(StepOutput* out) {
   ops_->RmsNorm(num_rows_, y, context_.weights->norm, dim, config_.rms_eps, y);
   Probe("final_normed", -1, y, num_rows_, dim);
   if (main_hidden_ != nullptr) {
-    out->main_hidden.resize(static_cast<size_t>(
-        num_rows_ * static_cast<int64_t>(config_.dspark.target_layer_ids.size()) * dim));
+    out->main_hidden.resize(static_cast<size_t>(num_rows_ * TargetsWidth()));
     ops_->CopyToHost(out->main_hidden.data(), main_hidden_,
                      static_cast<int64_t>(out->main_hidden.size()) * 4);
   }
@@ -224,6 +215,11 @@ void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMa
   } else {
     ops_->LinearF32(num_rows, x.x, w, y);
   }
+}
+
+Status StepRunner::NotFinite(std::string_view what) {
+  return DataCorruption(std::string(what) +
+                        " became NaN or infinite: the weights or the cache are damaged");
 }
 
 void StepRunner::CheckFinite(const float* x, int64_t cols, std::string_view what) {

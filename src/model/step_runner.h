@@ -70,6 +70,7 @@ class StepRunner {
   void RecordTarget(int32_t layer);
   Rows Quantize(const float* x, int64_t num_rows, int64_t k);
   void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
+  static Status NotFinite(std::string_view what);
   void CheckFinite(const float* x, int64_t cols, std::string_view what);
   void Probe(std::string_view name, int32_t layer, float* data, int64_t rows, int64_t cols);
 
@@ -97,6 +98,8 @@ class StepRunner {
   std::vector<IndexRow> IndexRows(int32_t layer) const;
   void ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, const float* q, const float* w,
                       int64_t first_row);
+  // scores f32 [num_rows, stride] of batch rows first_row...
+  void CheckScores(const float* scores, int64_t stride, int64_t first_row, int64_t num_rows);
 
   // step_ffn.cc
   void RunMoe(int32_t layer, const float* u, float* out);
@@ -110,6 +113,10 @@ class StepRunner {
                                               : context_.rope->compressed();
   }
   HcShape Hc() const;
+  // Columns of main_hidden_.
+  int64_t TargetsWidth() const {
+    return static_cast<int64_t>(config_.dspark.target_layer_ids.size()) * config_.dim;
+  }
   float* Floats(int64_t n) { return context_.workspace->Array<float>(n); }
 
   StepContext context_;
@@ -126,7 +133,7 @@ class StepRunner {
   float* h_ = nullptr;                 // [T, hc, dim]
   float* h_next_ = nullptr;            // [T, hc, dim]
   float* pre_ = nullptr;               // [T, hc]
-  float* main_hidden_ = nullptr;       // [decoder rows, targets·dim]
+  float* main_hidden_ = nullptr;       // [T, targets·dim]
   std::vector<Selection> selections_;  // by index source
   Selection candidates_;
 };

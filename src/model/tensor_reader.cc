@@ -40,16 +40,10 @@ bool TensorReader::IsDequantized(const std::string& name) const {
   return view != nullptr && view->dtype == DType::kBF16;
 }
 
-const uint8_t* TensorReader::ReadScales(const std::string& weight, const std::string& name,
-                                        const Shape& shape) {
+const uint8_t* TensorReader::ReadScales(const std::string& name, const Shape& shape) {
   const auto* scales =
       reinterpret_cast<const uint8_t*>(Read(name, {DType::kF8E8M0, DType::kU8}, shape, 1));
   if (scales == nullptr) return nullptr;
-  if (checkpoint_->ShardOf(weight) != checkpoint_->ShardOf(name)) {
-    status_ =
-        DataCorruption("tensor '" + name + "' must lie in the same shard as '" + weight + "'");
-    return nullptr;
-  }
   int64_t count = 1;
   for (int64_t d : shape.dims()) count *= d;
   const void* nan = std::memchr(scales, kE8m0Nan, static_cast<size_t>(count));
@@ -77,7 +71,7 @@ WeightMatrix TensorReader::Fp8(const std::string& name, int64_t out, int64_t in)
   if (IsDequantized(name)) return Bf16Matrix(weight, out, in);
   const auto* codes =
       reinterpret_cast<const uint8_t*>(Read(weight, {DType::kF8E4M3}, {out, in}, 1));
-  const uint8_t* scales = ReadScales(weight, name + ".scale", {(out + 31) / 32, (in + 31) / 32});
+  const uint8_t* scales = ReadScales(name + ".scale", {(out + 31) / 32, (in + 31) / 32});
   ScanCodes(weight, codes, out * in);
   return {WeightFormat::kFp8Block32, out, in, codes, scales};
 }
@@ -87,7 +81,12 @@ WeightMatrix TensorReader::Fp8Rows(const std::string& name, int64_t rows, int64_
   if (IsDequantized(name)) return Bf16Matrix(weight, rows, width);
   const auto* codes =
       reinterpret_cast<const uint8_t*>(Read(weight, {DType::kF8E4M3}, {rows, width}, 1));
-  const uint8_t* scales = ReadScales(weight, name + ".scale", {rows, width / 32});
+  const uint8_t* scales = ReadScales(name + ".scale", {rows, width / 32});
+  // A row and its scale are read together, so a table is stored in one piece (model.md §14).
+  if (ok() && checkpoint_->ShardOf(weight) != checkpoint_->ShardOf(name + ".scale")) {
+    status_ = DataCorruption("tensor '" + name + ".scale' must lie in the same shard as '" +
+                             weight + "'; fetch the checkpoint again");
+  }
   ScanCodes(weight, codes, rows * width);
   return {WeightFormat::kFp8Group32, rows, width, codes, scales};
 }
@@ -96,7 +95,7 @@ WeightMatrix TensorReader::Fp4(const std::string& name, int64_t out, int64_t in)
   const std::string weight = name + ".weight";
   if (IsDequantized(name)) return Bf16Matrix(weight, out, in);
   const std::byte* codes = Read(weight, {DType::kI8, DType::kU8}, {out, in / 2}, 1);
-  const uint8_t* scales = ReadScales(weight, name + ".scale", {out, in / 32});
+  const uint8_t* scales = ReadScales(name + ".scale", {out, in / 32});
   return {WeightFormat::kFp4Group32, out, in, codes, scales};
 }
 

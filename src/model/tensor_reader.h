@@ -35,7 +35,7 @@ class TensorReader {
   // Start of the tensor's data, at an address that `alignment` divides; nullptr after a failure.
   const std::byte* Read(const std::string& name, std::initializer_list<DType> dtypes,
                         const Shape& shape, size_t alignment);
-  const uint8_t* ReadScales(const std::string& weight, const std::string& name, const Shape& shape);
+  const uint8_t* ReadScales(const std::string& name, const Shape& shape);
   bool IsDequantized(const std::string& name) const;
   void ScanCodes(const std::string& name, const uint8_t* codes, int64_t count);
 

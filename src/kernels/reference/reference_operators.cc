@@ -1,6 +1,6 @@
 #include "kernels/reference/reference_operators.h"
 
-#include <cmath>
+#include <cfloat>
 #include <cstdlib>
 #include <cstring>
 
@@ -34,6 +34,12 @@ bool ReferenceOperators::AllFinite(int64_t count, const float* x) {
   float acc = 0.0f;
   for (int64_t i = 0; i < count; ++i) acc += x[i] - x[i];
   return acc == 0.0f;
+}
+
+bool ReferenceOperators::ScoresFinite(int64_t count, const float* scores) {
+  bool finite = true;
+  for (int64_t i = 0; i < count; ++i) finite &= scores[i] <= FLT_MAX;
+  return finite;
 }
 
 }  // namespace deepinfer

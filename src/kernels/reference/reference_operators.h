@@ -74,6 +74,7 @@ class ReferenceOperators : public Operators {
                   const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) override;
   void Scale(int64_t count, float factor, float* x) override;
   bool AllFinite(int64_t count, const float* x) override;
+  bool ScoresFinite(int64_t count, const float* scores) override;
 };
 
 }  // namespace deepinfer
