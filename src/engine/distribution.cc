@@ -16,10 +16,12 @@ __extension__ using Uint128 = unsigned __int128;
 
 constexpr double kLog2e = 1.4426950408889634;
 constexpr double kWeightUnit = 0x1p46;
+// DetLn is good to 2 ulp and each product or quotient to 1/2; 2^-40 leaves ample room.
+constexpr double kRaceBoundSlack = 1.0 - 0x1p-40;
 
-// Larger float, larger key.
+// Larger float, larger key; both zeros share one, because they tie.
 uint32_t SortableKey(float z) {
-  const uint32_t u = std::bit_cast<uint32_t>(z);
+  const uint32_t u = std::bit_cast<uint32_t>(z + 0.0f);
   return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
 }
 
@@ -158,12 +160,20 @@ int32_t DrawCdf(const Survivors& survivors, uint64_t x) {
 int32_t DrawRace(const Survivors& survivors, uint64_t seed, uint64_t position) {
   int32_t winner = survivors.ids.front();
   double best = std::numeric_limits<double>::infinity();
+  PhiloxBlock block{};
+  int64_t block_index = -1;
   for (size_t i = 0; i < survivors.ids.size(); ++i) {
     const auto id = static_cast<uint32_t>(survivors.ids[i]);
-    const PhiloxBlock block = RandomBlock(seed, position, RandomPurpose::kRace, id >> 1);
+    if (block_index != id >> 1) {
+      block_index = id >> 1;
+      block = RandomBlock(seed, position, RandomPurpose::kRace, id >> 1);
+    }
     const size_t word = 2 * (id & 1);
-    const uint64_t x = (uint64_t{block[word + 1]} << 32) | block[word];
-    const double key = -DetLn(UniformFromBits(x)) / static_cast<double>(survivors.weights[i]);
+    const double u = UniformFromBits((uint64_t{block[word + 1]} << 32) | block[word]);
+    const auto weight = static_cast<double>(survivors.weights[i]);
+    // -ln u >= 1 - u, which is exact here; the factor covers the roundings of both sides.
+    if ((1.0 - u) * kRaceBoundSlack > best * weight) continue;
+    const double key = -DetLn(u) / weight;
     if (key < best) {
       best = key;
       winner = survivors.ids[i];

@@ -27,7 +27,7 @@ struct FilterParams {
 int32_t ArgMax(std::span<const float> logits);
 
 // Weights at the given temperature (> 0) with all filters evaluated on the same full distribution.
-// Empty when every logit is -inf.
+// Empty when every logit is -inf. Precondition: no logit is NaN or +inf.
 Survivors BuildSurvivors(std::span<const float> logits, float temperature,
                          const FilterParams& filters);
 
