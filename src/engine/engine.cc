@@ -11,6 +11,9 @@ namespace deepinfer {
 
 namespace {
 
+// A wait on the system's clock must not overflow it.
+constexpr int64_t kMaxDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
+
 Status EarlyEndStatus(FinishReason reason) {
   return reason == FinishReason::kDeadline ? DeadlineExceeded("the deadline of the request passed")
                                            : OkStatus();
@@ -55,8 +58,8 @@ Engine::~Engine() {
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
   DI_RETURN_IF_ERROR(ValidateRequest(request, model_->config().vocab_size, options_.max_model_len));
-  auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink),
-                                             model_->config().eos_token_id, clock_->NowUs());
+  auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink), model_->config(),
+                                             clock_->NowUs());
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return Unavailable("the engine is draining");
@@ -68,6 +71,7 @@ Status Engine::Submit(EngineRequest request, TokenSink sink) {
     }
     waiting_.push_back(std::move(sequence));
     ++stats_.waiting;
+    ++num_unfinished_;
   }
   wake_.notify_all();
   return OkStatus();
@@ -85,12 +89,14 @@ void Engine::Cancel(std::string_view request_id) {
 void Engine::Drain(int64_t deadline_us) {
   std::unique_lock lock(mutex_);
   draining_ = true;
-  const auto remaining =
-      std::chrono::microseconds(std::max<int64_t>(0, deadline_us - clock_->NowUs()));
-  if (drained_.wait_for(lock, remaining, [this] { return live_.empty(); })) return;
+  const auto is_drained = [this] { return num_unfinished_ == 0; };
+  const int64_t now_us = clock_->NowUs();
+  const int64_t remaining_us =
+      deadline_us <= now_us ? 0 : std::min(deadline_us - now_us, kMaxDrainUs);
+  if (drained_.wait_for(lock, std::chrono::microseconds(remaining_us), is_drained)) return;
   cancelled_ = live_;
   wake_.notify_all();
-  drained_.wait(lock, [this] { return live_.empty(); });
+  drained_.wait(lock, is_drained);
 }
 
 EngineStats Engine::Stats() const {
@@ -116,7 +122,6 @@ void Engine::StepLoop() {
       ++stats_.running;
     }
     RunSequence(sequence.get());
-    Forget(*sequence);
   }
 }
 
@@ -163,29 +168,29 @@ void Engine::RunSequence(Sequence* s) {
     }
     Deliver(s, std::move(state.event));
   }
-  // Resources are back before the client learns of the end.
   Release(s);
-  Deliver(s, std::move(last));
+  Finish(s, std::move(last));
 }
 
-FinishReason Engine::EarlyEnd(const Sequence& s) const {
+FinishReason Engine::EarlyEnd(const Sequence& s, int64_t now_us) const {
   if (cancelled_.contains(s.request.request_id)) return FinishReason::kCancelled;
-  const bool late = s.request.deadline_us != 0 && clock_->NowUs() >= s.request.deadline_us;
+  const bool late = s.request.deadline_us != 0 && now_us >= s.request.deadline_us;
   return late ? FinishReason::kDeadline : FinishReason::kNone;
 }
 
 FinishReason Engine::EndBeforeStep(const Sequence& s) {
   const std::lock_guard lock(mutex_);
   stats_.kv_tokens = s.num_computed;
-  return EarlyEnd(s);
+  return EarlyEnd(s, clock_->NowUs());
 }
 
 void Engine::EndWaiting() {
   std::vector<std::pair<std::unique_ptr<Sequence>, FinishReason>> ended;
+  const int64_t now_us = clock_->NowUs();
   {
     const std::lock_guard lock(mutex_);
     for (auto it = waiting_.begin(); it != waiting_.end();) {
-      const FinishReason reason = EarlyEnd(**it);
+      const FinishReason reason = EarlyEnd(**it, now_us);
       if (reason == FinishReason::kNone) {
         ++it;
         continue;
@@ -199,17 +204,21 @@ void Engine::EndWaiting() {
     TokenEvent event;
     event.finish = reason;
     event.status = EarlyEndStatus(reason);
-    sequence->counters.queue_us = clock_->NowUs() - sequence->submitted_us;
-    Deliver(sequence.get(), std::move(event));
-    Forget(*sequence);
+    sequence->counters.queue_us = now_us - sequence->submitted_us;
+    Finish(sequence.get(), std::move(event));
   }
 }
 
-void Engine::Forget(const Sequence& s) {
+void Engine::Finish(Sequence* s, TokenEvent last) {
   {
     const std::lock_guard lock(mutex_);
-    live_.erase(s.request.request_id);
-    cancelled_.erase(s.request.request_id);
+    live_.erase(s->request.request_id);
+    cancelled_.erase(s->request.request_id);
+  }
+  Deliver(s, std::move(last));
+  {
+    const std::lock_guard lock(mutex_);
+    --num_unfinished_;
   }
   drained_.notify_all();
 }

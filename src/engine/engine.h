@@ -71,12 +71,13 @@ class Engine {
   void StepLoop();
   void RunSequence(Sequence* sequence);
   // The reason a request must end before its next step, or kNone; the caller holds mutex_.
-  FinishReason EarlyEnd(const Sequence& sequence) const;
+  FinishReason EarlyEnd(const Sequence& sequence, int64_t now_us) const;
   FinishReason EndBeforeStep(const Sequence& sequence);
   // Ends queued requests that were cancelled or whose deadline passed.
   void EndWaiting();
-  // Drops a request that has ended from the live set.
-  void Forget(const Sequence& sequence);
+  // Sends the last event. The id is free before the client learns of the end, so it may be reused
+  // at once; Drain returns only after the sink did.
+  void Finish(Sequence* sequence, TokenEvent last);
   FinishReason EndAfterToken(const Sequence& sequence, int32_t* stop_token_id) const;
   void Deliver(Sequence* sequence, TokenEvent event);
   void Acquire(Sequence* sequence);
@@ -91,10 +92,11 @@ class Engine {
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;     // work, cancellation or stop
-  std::condition_variable drained_;  // no request left
+  std::condition_variable drained_;  // num_unfinished_ is 0
   std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::unordered_set<std::string> live_;
-  std::unordered_set<std::string> cancelled_;
+  std::unordered_set<std::string> live_;       // ids whose last event is still to come
+  std::unordered_set<std::string> cancelled_;  // subset of live_
+  int64_t num_unfinished_ = 0;                 // requests whose last sink call has not returned
   EngineStats stats_;
   bool draining_ = false;
   bool stop_ = false;

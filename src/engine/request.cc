@@ -1,7 +1,5 @@
 #include "engine/request.h"
 
-#include <cmath>
-
 #include "base/result.h"
 
 namespace deepinfer {
@@ -63,8 +61,8 @@ Status ValidateSampling(const SamplingParams& s, int32_t vocab_size) {
     return OutOfRange("top_logprobs", "at most " + std::to_string(kMaxTopLogprobs));
   }
   for (const auto& [id, bias] : s.logit_bias) {
-    if (id < 0 || id >= vocab_size || !std::isfinite(bias)) {
-      return OutOfRange("logit_bias", "finite values for ids of the vocabulary");
+    if (id < 0 || id >= vocab_size || !Within(bias, -100.0f, 100.0f)) {
+      return OutOfRange("logit_bias", "values in [-100, 100] for ids of the vocabulary");
     }
   }
   DI_RETURN_IF_ERROR(CheckIds("stop_token_ids", s.stop_token_ids, vocab_size));

@@ -16,6 +16,12 @@ namespace {
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr float kGreedyBelow = 1e-5f;
 
+// False with a NaN or +inf; -inf marks a token that cannot be drawn.
+bool Drawable(std::span<const float> z) {
+  return std::all_of(z.begin(), z.end(),
+                     [](float v) { return v <= std::numeric_limits<float>::max(); });
+}
+
 // log(sum exp(z - max)) + max.
 double LogSumExp(std::span<const float> z) {
   const float max = *std::max_element(z.begin(), z.end());
@@ -31,9 +37,11 @@ double LogSumExp(std::span<const float> z) {
 
 }  // namespace
 
-Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id)
+Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id,
+                 int32_t image_id)
     : params_(params),
       end_id_(end_id),
+      image_id_(image_id),
       strict_(params.mode == SamplingMode::kStrict ||
               (params.mode == SamplingMode::kAuto && params.has_seed)),
       has_penalties_(params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
@@ -46,6 +54,7 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_i
 }
 
 void Sampler::Ban(std::vector<float>* z) const {
+  if (image_id_ >= 0) (*z)[static_cast<size_t>(image_id_)] = kNegInf;
   for (int32_t id : params_.banned_ids) (*z)[static_cast<size_t>(id)] = kNegInf;
   if (num_committed_ < params_.min_tokens) {
     (*z)[static_cast<size_t>(end_id_)] = kNegInf;
@@ -61,7 +70,8 @@ void Sampler::ApplyPenalties(std::vector<float>* z) const {
   };
   for (int32_t id : prompt_ids_) repeat(id);
   for (const auto& [id, count] : output_counts_) {
-    if (!prompt_ids_.empty() && !std::binary_search(prompt_ids_.begin(), prompt_ids_.end(), id)) {
+    if (params_.repetition_penalty != 1.0f &&
+        !std::binary_search(prompt_ids_.begin(), prompt_ids_.end(), id)) {
       repeat(id);
     }
     (*z)[static_cast<size_t>(id)] -=
@@ -70,10 +80,12 @@ void Sampler::ApplyPenalties(std::vector<float>* z) const {
 }
 
 Result<int32_t> Sampler::Sample(std::span<const float> logits, int64_t position) {
+  if (!Drawable(logits)) return DataCorruption("a logit is NaN or infinite");
   std::vector<float> z(logits.begin(), logits.end());
   Ban(&z);
   ApplyPenalties(&z);
   for (const auto& [id, bias] : params_.logit_bias) z[static_cast<size_t>(id)] += bias;
+  if (!Drawable(z)) return InvalidRequest("the penalties push a logit out of range");
 
   if (params_.temperature < kGreedyBelow) {
     const int32_t id = ArgMax(z);

@@ -15,11 +15,13 @@ namespace deepinfer {
 
 class Sampler {
  public:
-  // prompt_ids are read for the repetition penalty only. end_id is the model's end token.
-  Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id);
+  // prompt_ids are read for the repetition penalty only. end_id is the model's end token; image_id
+  // stands for image patches in prompts and is never sampled (-1: none).
+  Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id,
+          int32_t image_id);
 
   // The token decided at the absolute position from raw logits f32 [vocab]. invalid_request when
-  // bans leave no token.
+  // bans leave no token or penalties overflow; data_corruption when a logit is NaN or +inf.
   Result<int32_t> Sample(std::span<const float> logits, int64_t position);
 
   // Counts a token as part of the output; called for every emitted token, in order.
@@ -33,6 +35,7 @@ class Sampler {
 
   const SamplingParams params_;
   int32_t end_id_;
+  int32_t image_id_;
   bool strict_;
   bool has_penalties_;
   int64_t num_committed_ = 0;

@@ -20,10 +20,10 @@ struct SequenceCache {
 };
 
 struct Sequence {
-  Sequence(EngineRequest r, TokenSink s, int32_t end_id, int64_t now_us)
+  Sequence(EngineRequest r, TokenSink s, const ModelConfig& config, int64_t now_us)
       : request(std::move(r)),
         sink(std::move(s)),
-        sampler(request.sampling, request.prompt_ids, end_id),
+        sampler(request.sampling, request.prompt_ids, config.eos_token_id, config.image_token_id),
         tokens(request.prompt_ids),
         prompt_len(static_cast<int32_t>(request.prompt_ids.size())),
         submitted_us(now_us) {
