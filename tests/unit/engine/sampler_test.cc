@@ -1,0 +1,188 @@
+// The pipeline of one row: bans, penalties, bias, temperature, draw, and what it refuses.
+
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "unit/engine/reference_sampler.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+constexpr int32_t kEnd = 1;
+constexpr int32_t kNoImage = -1;
+
+SamplingParams Greedy() {
+  SamplingParams p;
+  p.temperature = 0.0f;
+  return p;
+}
+
+int32_t SampleOne(const SamplingParams& params, const std::vector<float>& logits,
+                  int64_t position = 5) {
+  const Result<int32_t> id = Sampler(params, {}, kEnd, kNoImage).Sample(logits, position);
+  EXPECT_TRUE(id.ok()) << id.status().ToString();
+  return id.ok() ? *id : -1;
+}
+
+std::vector<float> RandomLogits(size_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  std::vector<float> z(n);
+  for (float& v : z) v = normal(rng);
+  return z;
+}
+
+TEST(Sampler, TemperatureZeroTakesTheLowestOfExactTies) {
+  EXPECT_EQ(SampleOne(Greedy(), {0.5f, 2.0f, 2.0f, 1.0f}), 1);
+  EXPECT_EQ(SampleOne(Greedy(), {-1.0f, -0.0f, 0.0f}), 1);
+  SamplingParams tiny = Greedy();
+  tiny.temperature = 0.9e-5f;
+  EXPECT_EQ(SampleOne(tiny, {0.0f, 0.0f, 0.0f}), 0);
+}
+
+TEST(Sampler, FollowsTheReferencePipeline) {
+  const std::vector<float> z = RandomLogits(200, 4);
+  SamplingParams p;
+  p.temperature = 0.8f;
+  p.top_k = 30;
+  p.top_p = 0.95f;
+  p.min_p = 0.01f;
+  p.seed = 0x123456789abcdefULL;
+  const Survivors s = ReferenceSurvivors(z, 0.8f, {30, 0.95f, 0.01f});
+  for (int64_t at = 0; at < 100; ++at) {
+    const auto position = static_cast<uint64_t>(at);
+    p.mode = SamplingMode::kStrict;
+    EXPECT_EQ(SampleOne(p, z, at), ReferenceRace(s, p.seed, position));
+    p.mode = SamplingMode::kRejection;
+    const PhiloxBlock b =
+        Philox4x32({static_cast<uint32_t>(at), 0, 0, 0}, {0x89abcdefu, 0x1234567u});
+    EXPECT_EQ(SampleOne(p, z, at), ReferenceCdf(s, uint64_t{b[1]} << 32 | b[0]));
+  }
+}
+
+TEST(Sampler, AutoIsStrictWithASeedAndRejectionWithout) {
+  const std::vector<float> z = RandomLogits(500, 5);
+  SamplingParams p;
+  p.seed = 77;
+  int different = 0;
+  for (int64_t at = 0; at < 50; ++at) {
+    SamplingParams strict = p, rejection = p, with_seed = p;
+    strict.mode = SamplingMode::kStrict;
+    rejection.mode = SamplingMode::kRejection;
+    with_seed.has_seed = true;
+    EXPECT_EQ(SampleOne(with_seed, z, at), SampleOne(strict, z, at));
+    EXPECT_EQ(SampleOne(p, z, at), SampleOne(rejection, z, at));
+    different += SampleOne(strict, z, at) != SampleOne(rejection, z, at);
+  }
+  EXPECT_GT(different, 20) << "the two draws must be told apart";
+}
+
+// z > 0 is divided, else multiplied; then frequency·count + presence is taken off, output only.
+TEST(Sampler, PenaltiesFollowTheFormula) {
+  SamplingParams p = Greedy();
+  p.repetition_penalty = 1.25f;
+  p.frequency_penalty = 0.5f;
+  p.presence_penalty = 0.25f;
+  const std::vector<int32_t> prompt = {2, 2, 3, 5};
+  const std::vector<int32_t> output = {4, 4, 4, 5, 6};
+  const std::vector<float> z = {0.5f, 0.1f, 2.0f, -2.0f, 3.0f, 1.5f, -1.0f, 0.7f};
+  std::vector<float> want = z;
+  for (int32_t id : {2, 3, 4, 5, 6}) {
+    float& v = want[static_cast<size_t>(id)];
+    v = v > 0 ? v / 1.25f : v * 1.25f;
+  }
+  want[4] -= 0.5f * 3 + 0.25f;
+  want[5] -= 0.5f + 0.25f;
+  want[6] -= 0.5f + 0.25f;
+  // Bias lifts one id after another just to or just below the best penalised logit, which reads
+  // every penalised value back through argmax.
+  const int32_t best =
+      static_cast<int32_t>(std::max_element(want.begin(), want.end()) - want.begin());
+  for (int32_t id = 0; id < 8; ++id) {
+    if (id == best) continue;
+    for (float margin : {-1e-3f, 1e-3f}) {
+      const float lift = want[static_cast<size_t>(best)] - want[static_cast<size_t>(id)] + margin;
+      p.logit_bias = {{id, lift}};
+      Sampler sampler(p, prompt, kEnd, kNoImage);
+      for (int32_t out : output) sampler.Commit(out);
+      EXPECT_EQ(*sampler.Sample(z, 10), margin > 0 ? id : best) << id;
+    }
+  }
+}
+
+TEST(Sampler, RepetitionPenaltyCountsOutputWithoutAPrompt) {
+  SamplingParams p = Greedy();
+  p.repetition_penalty = 2.0f;
+  Sampler sampler(p, {}, kEnd, kNoImage);
+  const std::vector<float> z = {3.0f, 0.0f, 2.0f};
+  EXPECT_EQ(*sampler.Sample(z, 0), 0);
+  sampler.Commit(0);
+  EXPECT_EQ(*sampler.Sample(z, 1), 2);
+}
+
+TEST(Sampler, LogitBiasAddsUpAndCannotLiftABan) {
+  SamplingParams p = Greedy();
+  p.logit_bias = {{2, 50.0f}, {2, 50.0f}, {3, 99.0f}};
+  EXPECT_EQ(SampleOne(p, {0.0f, 0.0f, 0.0f, 0.0f}), 2);
+  p.banned_ids = {2};
+  EXPECT_EQ(SampleOne(p, {0.0f, 0.0f, 0.0f, 0.0f}), 3);
+}
+
+TEST(Sampler, TheImageTokenIsNeverDrawn) {
+  Sampler sampler(Greedy(), {}, kEnd, 2);
+  EXPECT_EQ(*sampler.Sample(std::vector<float>{0.0f, 0.0f, 9.0f, 1.0f}, 0), 3);
+}
+
+TEST(Sampler, EndAndStopIdsAreBannedUntilMinTokens) {
+  SamplingParams p = Greedy();
+  p.min_tokens = 2;
+  p.stop_token_ids = {3};
+  Sampler sampler(p, {}, kEnd, kNoImage);
+  const std::vector<float> z = {0.0f, 5.0f, 1.0f, 4.0f};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(*sampler.Sample(z, i), 2) << i;
+    sampler.Commit(2);
+  }
+  EXPECT_EQ(*sampler.Sample(z, 2), kEnd);
+}
+
+TEST(Sampler, AllBannedIsAnErrorOfTheRequest) {
+  for (float temperature : {0.0f, 1.0f}) {
+    SamplingParams p;
+    p.temperature = temperature;
+    p.banned_ids = {0, 1, 2};
+    const Result<int32_t> id =
+        Sampler(p, {}, kEnd, kNoImage).Sample(std::vector<float>{1.0f, 2.0f, 3.0f}, 0);
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidRequest);
+    // One free token is drawn whatever its logit.
+    p.banned_ids = {0, 2};
+    EXPECT_EQ(SampleOne(p, {1.0f, -3e38f, 3.0f}), 1);
+  }
+}
+
+TEST(Sampler, RefusesLogitsThatAreNotNumbers) {
+  for (float temperature : {0.0f, 1.0f}) {
+    SamplingParams p;
+    p.temperature = temperature;
+    for (float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      const Result<int32_t> id =
+          Sampler(p, {}, kEnd, kNoImage).Sample(std::vector<float>{1.0f, bad, 3.0f}, 0);
+      EXPECT_EQ(id.status().code(), StatusCode::kDataCorruption);
+    }
+    EXPECT_EQ(SampleOne(p, {kNegInf, kNegInf, 3.0f}), 2);
+    // A penalty near zero turns a logit into infinity: the client's doing, not a damaged model.
+    p.repetition_penalty = 1e-40f;
+    const Result<int32_t> id =
+        Sampler(p, std::vector<int32_t>{2}, kEnd, kNoImage).Sample(std::vector<float>{1, 2, 3}, 0);
+    EXPECT_EQ(id.status().code(), StatusCode::kInvalidRequest);
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer
