@@ -60,9 +60,9 @@ std::string ChatChoice::LogprobsOf(const OutputEvent& event) {
   return out;
 }
 
-void ChatChoice::WriteChunks(const ChunkUsage& usage, std::string_view prompt_token_ids_json,
+bool ChatChoice::WriteChunks(const ChunkUsage& usage, std::string_view prompt_token_ids_json,
                              std::vector<std::string>* chunks) {
-  if (!started_) return;
+  if (!started_) return false;
   if (!wrote_role_) {
     wrote_role_ = true;
     ChatChunk role{.delta = ChatDelta::kRole};
@@ -98,10 +98,11 @@ void ChatChoice::WriteChunks(const ChunkUsage& usage, std::string_view prompt_to
         break;
     }
   }
-  if (!succeeded() || wrote_finish_) return;
+  if (!succeeded() || wrote_finish_) return true;
   wrote_finish_ = true;
   FlushArguments(usage, chunks);
   Write({.delta = ChatDelta::kFinish, .finish = &tokens_.finish()}, usage, chunks);
+  return true;
 }
 
 void ChatChoice::WriteArguments(const OutputEvent& event, const ChunkUsage& usage,

@@ -31,8 +31,9 @@ class ChatChoice {
   // Takes an event into the message. Ignored once the choice ended.
   ChoiceProgress Take(const TokenEvent& event);
 
-  // Writes the chunks due after Take. Call after every Take when streaming.
-  void WriteChunks(const ChunkUsage& usage, std::string_view prompt_token_ids_json,
+  // Writes the chunks of everything taken since the last call. Returns whether this choice has
+  // written any so far. Only when streaming.
+  bool WriteChunks(const ChunkUsage& usage, std::string_view prompt_token_ids_json,
                    std::vector<std::string>* chunks);
 
   bool succeeded() const { return tokens_.succeeded(); }

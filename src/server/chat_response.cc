@@ -57,7 +57,9 @@ ParserSettings MakeParserSettings(const ParsingSettings& parsing, const SpecialT
 
 struct ChatResponse::Impl {
   Impl(const Tokenizer& tokenizer, ChatResponseOptions o)
-      : options(std::move(o)), format(MakeFormat(options)), order(options.num_choices) {
+      : options(std::move(o)),
+        format(MakeFormat(options)),
+        order(static_cast<size_t>(options.num_choices)) {
     if (options.return_token_ids) prompt_ids_json = IdsJson(options.prompt_ids);
     for (int32_t i = 0; i < options.num_choices; ++i) {
       choices.emplace_back(tokenizer, format,
@@ -122,9 +124,10 @@ ChoiceProgress ChatResponse::OnEvent(int32_t choice, const TokenEvent& event,
   ChatChoice& target = impl_->choices[static_cast<size_t>(choice)];
   const ChoiceProgress progress = target.Take(event);
   if (impl_->options.stream) {
-    std::vector<std::string> own;
-    target.WriteChunks(impl_->UsageOfChunks(), impl_->prompt_ids_json, &own);
-    impl_->order.Pass(choice, std::move(own), chunks);
+    const ChunkUsage usage = impl_->UsageOfChunks();
+    impl_->order.Pass(static_cast<size_t>(choice), [&](size_t i) {
+      return impl_->choices[i].WriteChunks(usage, impl_->prompt_ids_json, chunks);
+    });
   }
   return progress;
 }

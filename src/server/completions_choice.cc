@@ -139,14 +139,16 @@ void CompletionsChoice::Absorb(const std::vector<OutputEvent>& events) {
   tokens_.ReleaseRecords(events);
 }
 
-void CompletionsChoice::WriteChunks(const ChunkUsage& usage, std::vector<std::string>* chunks) {
+bool CompletionsChoice::WriteChunks(const ChunkUsage& usage, std::vector<std::string>* chunks) {
   if (num_written_bytes_ < text_.size()) {
     chunks->push_back(Chunk(std::string_view(text_).substr(num_written_bytes_), false, usage));
     num_written_bytes_ = text_.size();
   }
-  if (!succeeded() || wrote_finish_) return;
-  wrote_finish_ = true;
-  chunks->push_back(Chunk({}, true, usage));
+  if (succeeded() && !wrote_finish_) {
+    wrote_finish_ = true;
+    chunks->push_back(Chunk({}, true, usage));
+  }
+  return num_written_bytes_ > 0 || wrote_finish_;
 }
 
 std::string CompletionsChoice::Chunk(std::string_view text, bool finishes,

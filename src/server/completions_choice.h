@@ -77,8 +77,9 @@ class CompletionsChoice {
   // Takes an event into the text. Ignored once the choice ended.
   ChoiceProgress Take(const TokenEvent& event);
 
-  // Writes the chunks due after Take. Call after every Take when streaming.
-  void WriteChunks(const ChunkUsage& usage, std::vector<std::string>* chunks);
+  // Writes the chunks of everything taken since the last call. Returns whether this choice has
+  // written any so far. Only when streaming.
+  bool WriteChunks(const ChunkUsage& usage, std::vector<std::string>* chunks);
 
   // One element of `choices`. Precondition: the choice succeeded.
   void WriteBody(JsonWriter* json) const;

@@ -14,7 +14,7 @@ struct CompletionsResponse::Impl {
   Impl(const Tokenizer& tokenizer, CompletionsResponseOptions o)
       : options(std::move(o)),
         format{options.id, options.model, options.system_fingerprint, options.created_s},
-        order(static_cast<int32_t>(options.prompts.size()) * options.choices_per_prompt) {
+        order(options.prompts.size() * static_cast<size_t>(options.choices_per_prompt)) {
     ParserSettings parser;
     parser.start = ParserStart::kContentContinuation;  // nothing is trimmed
     parser.stop_strings = options.stop_strings;
@@ -98,9 +98,9 @@ ChoiceProgress CompletionsResponse::OnEvent(int32_t choice, const TokenEvent& ev
   CompletionsChoice& target = impl_->choices[static_cast<size_t>(choice)];
   const ChoiceProgress progress = target.Take(event);
   if (impl_->options.stream) {
-    std::vector<std::string> own;
-    target.WriteChunks(impl_->UsageOfChunks(), &own);
-    impl_->order.Pass(choice, std::move(own), chunks);
+    const ChunkUsage usage = impl_->UsageOfChunks();
+    impl_->order.Pass(static_cast<size_t>(choice),
+                      [&](size_t i) { return impl_->choices[i].WriteChunks(usage, chunks); });
   }
   return progress;
 }
