@@ -1,18 +1,62 @@
+#include <string>
+
 #include "kernels/backends.h"
+#include "kernels/cpu/cpu_operators.h"
+#include "kernels/cpu/levels.h"
 #include "kernels/reference/reference_operators.h"
 
 namespace deepinfer {
+
+namespace {
+
+CpuKernels MakeAvx2Kernels() {
+  CpuKernels kernels;
+  FillLinearAvx2(&kernels.linear);
+  FillRowAvx2(&kernels.row);
+  FillAttentionAvx2(&kernels.attention);
+  return kernels;
+}
+
+CpuKernels MakeAvx512Kernels(bool has_bf16) {
+  CpuKernels kernels;
+  if (has_bf16) {
+    FillLinearAvx512Bf16(&kernels.linear);
+  } else {
+    FillLinearAvx512(&kernels.linear);
+  }
+  FillRowAvx512(&kernels.row);
+  FillAttentionAvx512(&kernels.attention);
+  return kernels;
+}
+
+const CpuKernels& KernelsOf(IsaLevel level) {
+  static const CpuKernels kAvx2 = MakeAvx2Kernels();
+  static const CpuKernels kAvx512 = MakeAvx512Kernels(false);
+  static const CpuKernels kAvx512Bf16 = MakeAvx512Kernels(true);
+  switch (level) {
+    case IsaLevel::kAvx512Bf16:
+      return kAvx512Bf16;
+    case IsaLevel::kAvx512:
+      return kAvx512;
+    case IsaLevel::kScalar:
+    case IsaLevel::kAvx2:
+      break;
+  }
+  return kAvx2;
+}
+
+}  // namespace
 
 std::unique_ptr<Operators> MakeReferenceOperators() {
   return std::make_unique<ReferenceOperators>();
 }
 
 Result<std::unique_ptr<Operators>> MakeCpuOperators(IsaLevel level, ThreadPool* pool) {
-  static_cast<void>(pool);
   if (level > DetectIsaLevel()) {
     return Unsupported("this CPU has no " + std::string(IsaLevelName(level)));
   }
-  return MakeReferenceOperators();
+  if (level == IsaLevel::kScalar) return MakeReferenceOperators();
+  return std::unique_ptr<Operators>(std::make_unique<CpuOperators>(KernelsOf(level), pool));
 }
 
 }  // namespace deepinfer

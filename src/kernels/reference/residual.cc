@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/det_math.h"
+#include "kernels/reference/hc_row.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
 #include "tensor/codecs.h"
@@ -75,6 +76,17 @@ void ReferenceOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_
   }
 }
 
+void FinishHcRow(const float* m, const HcSite& site, const HcShape& shape, float* pre, float* post,
+                 float* comb) {
+  const int n = shape.num_copies;
+  for (int j = 0; j < n; ++j) {
+    pre[j] = DetSigmoid(m[j] * site.scale[0] + site.base[j]) + shape.eps;
+    post[j] = 2.0f * DetSigmoid(m[n + j] * site.scale[1] + site.base[n + j]);
+  }
+  for (int i = 0; i < n * n; ++i) comb[i] = m[2 * n + i] * site.scale[2] + site.base[2 * n + i];
+  Sinkhorn(comb, shape);
+}
+
 void ReferenceOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
                                  const HcShape& shape, float* pre, float* post, float* comb) {
   const int n = shape.num_copies;
@@ -85,13 +97,7 @@ void ReferenceOperators::HcMixes(int64_t num_rows, const float* h, const HcSite&
     const float* v = h + t * width;
     const float r = InverseRms(v, width, shape.rms_eps);
     for (int i = 0; i < (2 + n) * n; ++i) m[i] = Lane16Dot(site.fn + i * width, v, width) * r;
-    for (int j = 0; j < n; ++j) {
-      pre[t * n + j] = DetSigmoid(m[j] * site.scale[0] + site.base[j]) + shape.eps;
-      post[t * n + j] = 2.0f * DetSigmoid(m[n + j] * site.scale[1] + site.base[n + j]);
-    }
-    float* c = comb + t * n * n;
-    for (int i = 0; i < n * n; ++i) c[i] = m[2 * n + i] * site.scale[2] + site.base[2 * n + i];
-    Sinkhorn(c, shape);
+    FinishHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);
   }
 }
 

@@ -1,0 +1,277 @@
+// Attention and index scores of one row (kernel_table.h), for every instruction set. The keys of a
+// tile are dequantised once and serve all heads of the task. The order is that of ops.h: Lane16
+// scores, online softmax over tiles, weighted values added over keys upwards.
+// Internal linkage on purpose (kernel_table.h).
+// Thread rule: pure functions on the data of one task and its scratch.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/unpack_f32.h"
+#include "kernels/cpu/vector_math.h"
+#include "tensor/codecs.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr float kNoKeyMax = -1e30f;
+
+inline const uint8_t* Bytes(const std::byte* p) { return reinterpret_cast<const uint8_t*>(p); }
+
+template <class Isa>
+void CopyFloats(const std::byte* row, int64_t n, float* out) {
+  const float* src = reinterpret_cast<const float*>(row);
+  ForEachVector(n, [=](int64_t i, int count) {
+    StoreUpTo16<Isa>(out + i, LoadUpTo16<Isa>(src + i, count), count);
+  });
+}
+
+// n E4M3 codes, then n/32 UE8M0 scales.
+template <class Isa>
+void LoadWindowKey(KvFormat format, const std::byte* row, int64_t n, float* out) {
+  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
+  const uint8_t* codes = Bytes(row);
+  for (int64_t i = 0; i < n; i += 32) {
+    const typename Isa::Vec scale = Isa::Set1(ScaleValue(codes[n + i / 32]));
+    Isa::Store(out + i, Isa::Mul(Isa::LoadE4m3(codes + i), scale));
+    Isa::Store(out + i + 16, Isa::Mul(Isa::LoadE4m3(codes + i + 16), scale));
+  }
+}
+
+// n/2 bytes of E2M1 pairs, then n/16 E4M3 scales.
+template <class Isa>
+void LoadCompressedKey(KvFormat format, const std::byte* row, int64_t n, float* out) {
+  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
+  const uint8_t* codes = Bytes(row);
+  for (int64_t i = 0; i < n; i += 16) {
+    const typename Isa::Vec scale = Isa::Set1(kE4m3Table[codes[n / 2 + i / 16]]);
+    Isa::Store(out + i, Isa::Mul(Isa::LoadE2m1(codes + i / 2), scale));
+  }
+}
+
+// n/2 bytes of E2M1 pairs; n/32 UE8M0 scales apart.
+template <class Isa>
+void LoadIndexKeyRow(KvFormat format, const std::byte* row, const std::byte* scales, int64_t n,
+                     float* out) {
+  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
+  const uint8_t* codes = Bytes(row);
+  for (int64_t i = 0; i < n; i += 32) {
+    const typename Isa::Vec scale = Isa::Set1(ScaleValue(Bytes(scales)[i / 32]));
+    Isa::Store(out + i, Isa::Mul(Isa::LoadE2m1(codes + i / 2), scale));
+    Isa::Store(out + i + 16, Isa::Mul(Isa::LoadE2m1(codes + i / 2 + 8), scale));
+  }
+}
+
+// Scores s [num_keys] of one head -> weights exp(s·scale - max), zeros up to kTileKeys. Returns
+// the factor by which what was summed before shrinks.
+template <class Isa>
+float SoftmaxTile(float* s, int num_keys, float scale, float* max, float* sum) {
+  using Vec = typename Isa::Vec;
+  const Vec factor = Isa::Set1(scale);
+  Vec largest = Isa::Set1(*max);
+  ForEachVector(num_keys, [=, &largest](int64_t i, int n) {
+    const Vec scaled = Isa::Mul(LoadUpTo16<Isa>(s + i, n), factor);
+    StoreUpTo16<Isa>(s + i, scaled, n);
+    if (n == 16) largest = Isa::Max(scaled, largest);
+  });
+  float new_max = Isa::LaneMax(largest);
+  for (int i = num_keys / 16 * 16; i < num_keys; ++i) new_max = s[i] > new_max ? s[i] : new_max;
+  Vec total = Isa::Zero();
+  const Vec shift = Isa::Set1(new_max);
+  ForEachVector(num_keys, [=, &total](int64_t i, int n) {
+    const Vec weight = VectorExp<Isa>(Isa::Sub(LoadUpTo16<Isa>(s + i, n), shift));
+    StoreUpTo16<Isa>(s + i, weight, n);
+    // Weights are not negative, so the zeros of a partial vector leave every lane as it is.
+    total = Isa::Add(total, n == 16 ? weight : Isa::LoadPartial(s + i, n));
+  });
+  alignas(64) float alpha[16];
+  Isa::Store(alpha, VectorExp<Isa>(Isa::Set1(*max - new_max)));
+  *sum = *sum * alpha[0] + Isa::LaneSum(total);
+  *max = new_max;
+  return alpha[0];
+}
+
+// o[h] = o[h]·alpha[h] + sum over keys ascending of weight[h, key]·value[key], channels
+// [c, c + 16·kVecs) of kHeads heads.
+template <class Isa, int kHeads, int kVecs>
+void AddValuesBlock(const float* keys, int num_keys, int64_t d, const float* weights,
+                    const float* alpha, int64_t c, float* o) {
+  using Vec = typename Isa::Vec;
+  Vec acc[kHeads][kVecs];
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      acc[h][v] = Isa::Mul(Isa::Load(o + h * d + c + 16 * v), Isa::Set1(alpha[h]));
+    }
+  }
+  for (int i = 0; i < num_keys; ++i) {
+    const float* key = keys + i * d + c;
+    Vec value[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) value[v] = Isa::Load(key + 16 * v);
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeads; ++h) {
+      const Vec weight = Isa::Set1(weights[h * kTileKeys + i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) acc[h][v] = Isa::Fma(weight, value[v], acc[h][v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeads; ++h) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) Isa::Store(o + h * d + c + 16 * v, acc[h][v]);
+  }
+}
+
+// Channels [c, d) of one head, fewer than 16 at the end.
+template <class Isa>
+void AddValuesRest(const float* keys, int num_keys, int64_t d, const float* weights, float alpha,
+                   int64_t c, float* o) {
+  using Vec = typename Isa::Vec;
+  ForEachVector(d - c, [=](int64_t offset, int n) {
+    float* out = o + c + offset;
+    Vec acc = Isa::Mul(LoadUpTo16<Isa>(out, n), Isa::Set1(alpha));
+    for (int i = 0; i < num_keys; ++i) {
+      acc = Isa::Fma(Isa::Set1(weights[i]), LoadUpTo16<Isa>(keys + i * d + c + offset, n), acc);
+    }
+    StoreUpTo16<Isa>(out, acc, n);
+  });
+}
+
+template <class Isa, int kHeads, int kVecs>
+void AddValuesHeads(const float* keys, int num_keys, int64_t d, const float* weights,
+                    const float* alpha, float* o) {
+  int64_t c = 0;
+  for (; c + 16 * kVecs <= d; c += 16 * kVecs) {
+    AddValuesBlock<Isa, kHeads, kVecs>(keys, num_keys, d, weights, alpha, c, o);
+  }
+  if (c == d) return;
+  for (int h = 0; h < kHeads; ++h) {
+    AddValuesRest<Isa>(keys, num_keys, d, weights + h * kTileKeys, alpha[h], c, o + h * d);
+  }
+}
+
+// The state of a task between tiles: keys [kTileKeys, d], scores [heads, kTileKeys], then the
+// running maximum and sum of every head.
+template <class Isa>
+class AttentionState {
+ public:
+  explicit AttentionState(const AttentionTask& task)
+      : task_(task),
+        d_(task.shape->head_dim),
+        keys_(task.scratch),
+        scores_(keys_ + kTileKeys * d_),
+        max_(scores_ + int64_t{kTileKeys} * task.num_heads),
+        sum_(max_ + task.num_heads) {
+    for (int32_t h = 0; h < task.num_heads; ++h) {
+      max_[h] = kNoKeyMax;
+      sum_[h] = 0.0f;
+    }
+    for (int64_t i = 0; i < task.num_heads * d_; ++i) task.o[i] = 0.0f;
+  }
+
+  float* key(int64_t i) { return keys_ + i * d_; }
+
+  void AddTile(int num_keys) {
+    constexpr int kHeads = Isa::kLanes == 16 ? 4 : 2;
+    constexpr int kVecs = Isa::kLanes == 16 ? 4 : 2;
+    DotMatrix<Isa>(task_.q, d_, task_.num_heads, keys_, d_, num_keys, d_, scores_, kTileKeys);
+    int32_t h = 0;
+    for (; h + kHeads <= task_.num_heads; h += kHeads) AddHeads<kHeads, kVecs>(h, num_keys);
+    for (; h < task_.num_heads; ++h) AddHeads<1, kVecs>(h, num_keys);
+  }
+
+  void Finish() {
+    for (int32_t h = 0; h < task_.num_heads; ++h) {
+      if (sum_[h] == 0.0f) continue;
+      alignas(64) float sink[16];
+      Isa::Store(sink, VectorExp<Isa>(Isa::Set1(task_.sink[h] - max_[h])));
+      const typename Isa::Vec denominator = Isa::Set1(sum_[h] + sink[0]);
+      float* o = task_.o + h * d_;
+      ForEachVector(d_, [=](int64_t i, int n) {
+        StoreUpTo16<Isa>(o + i, Isa::Div(LoadUpTo16<Isa>(o + i, n), denominator), n);
+      });
+    }
+  }
+
+ private:
+  template <int kHeads, int kVecs>
+  void AddHeads(int32_t h, int num_keys) {
+    float alpha[kHeads];
+    float* weights = scores_ + int64_t{h} * kTileKeys;
+    for (int i = 0; i < kHeads; ++i) {
+      alpha[i] = SoftmaxTile<Isa>(weights + i * kTileKeys, num_keys, task_.shape->scale,
+                                  &max_[h + i], &sum_[h + i]);
+    }
+    AddValuesHeads<Isa, kHeads, kVecs>(keys_, num_keys, d_, weights, alpha, task_.o + h * d_);
+  }
+
+  const AttentionTask& task_;
+  int64_t d_;
+  float* keys_;
+  float* scores_;
+  float* max_;
+  float* sum_;
+};
+
+template <class Isa>
+void RunAttention(const AttentionTask& task) {
+  AttentionState<Isa> state(task);
+  const AttentionRow& row = *task.row;
+  const AttentionShape& shape = *task.shape;
+  for (int64_t p = row.window_lo; p <= row.position;) {
+    const int64_t boundary = (p / kTileKeys + 1) * kTileKeys;
+    const int64_t end = boundary <= row.position ? boundary : int64_t{row.position} + 1;
+    for (int64_t i = p; i < end; ++i) {
+      LoadWindowKey<Isa>(shape.format, row.window.Row(i), shape.head_dim, state.key(i - p));
+    }
+    state.AddTile(static_cast<int>(end - p));
+    p = end;
+  }
+  for (int64_t j = 0; j < row.num_selected; j += kTileKeys) {
+    const int64_t end = j + kTileKeys < row.num_selected ? j + kTileKeys : row.num_selected;
+    for (int64_t i = j; i < end; ++i) {
+      LoadCompressedKey<Isa>(shape.format, row.pages.MainRow(row.selected[i]), shape.head_dim,
+                             state.key(i - j));
+    }
+    state.AddTile(static_cast<int>(end - j));
+  }
+  state.Finish();
+}
+
+template <class Isa>
+void RunIndexScores(const IndexTask& task) {
+  using Vec = typename Isa::Vec;
+  const int64_t d = task.shape->head_dim;
+  const int32_t heads = task.shape->num_heads;
+  float* keys = task.scratch;
+  float* dots = keys + kTileKeys * d;
+  for (int32_t i = 0; i < task.num_entries; ++i) {
+    const int64_t j = task.entries[i];
+    LoadIndexKeyRow<Isa>(task.shape->format, task.row->pages.IndexCodes(j),
+                         task.row->pages.IndexScales(j), d, keys + i * d);
+  }
+  DotMatrix<Isa>(task.q, d, heads, keys, d, task.num_entries, d, dots, kTileKeys);
+  alignas(64) float sums[kTileKeys];
+  ForEachVector(task.num_entries, [&](int64_t i, int n) {
+    Vec sum = Isa::Zero();
+    for (int32_t h = 0; h < heads; ++h) {
+      // Zero is the first operand, so that a NaN passes.
+      const Vec positive = Isa::Max(Isa::Zero(), LoadUpTo16<Isa>(dots + h * kTileKeys + i, n));
+      sum = Isa::Fma(positive, Isa::Set1(task.w[h]), sum);
+    }
+    Isa::Store(sums + i, sum);
+  });
+  for (int32_t i = 0; i < task.num_entries; ++i) task.scores[task.entries[i]] = sums[i];
+}
+
+template <class Isa>
+void FillAttention(AttentionKernels* kernels) {
+  kernels->attention = RunAttention<Isa>;
+  kernels->index_scores = RunIndexScores<Isa>;
+}
+
+}  // namespace
+}  // namespace deepinfer

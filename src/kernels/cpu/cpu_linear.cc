@@ -1,0 +1,109 @@
+// Linears of the CPU backend: expansion of activations and the split into tasks.
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu_operators.h"
+#include "tensor/quantize.h"
+
+namespace deepinfer {
+
+namespace {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Elements of one task of the activation quantiser.
+constexpr int64_t kQuantizeChunk = 4096;
+
+}  // namespace
+
+int CpuOperators::LinearWidth(int64_t rows, int64_t outputs) const {
+  const LinearKernels& linear = kernels_.linear;
+  // Enough tasks for a thread that fell behind to be overtaken, unless there is one thread.
+  const int64_t threads = pool_->num_threads();
+  const int64_t tasks = threads == 1 ? 1 : 4 * threads;
+  const int64_t row_tasks = CeilDiv(rows, kMaxTaskRows);
+  if (rows <= linear.max_rows_of_64 && CeilDiv(outputs, 64) * row_tasks >= tasks) return 2;
+  if (rows <= linear.max_rows_of_32 && CeilDiv(outputs, 32) * row_tasks >= tasks) return 1;
+  return 0;
+}
+
+void CpuOperators::RunLinear(const LinearKernel (&kernels)[kNumLinearWidths], const WeightMatrix& w,
+                             int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows,
+                             float* y) {
+  if (num_rows == 0 || w.out_features == 0) return;
+  const int64_t group_outputs = w.out_features / num_groups;
+  const int width = LinearWidth(num_rows, w.out_features);
+  const int64_t tile = int64_t{kVectorOutputs} << width;
+  const int64_t tiles = CeilDiv(group_outputs, tile);
+  const int64_t row_tasks = CeilDiv(num_rows, kMaxTaskRows);
+  const int64_t rows_per_task = CeilDiv(num_rows, row_tasks);
+  y_rows_.resize(static_cast<size_t>(num_rows));
+  for (int64_t m = 0; m < num_rows; ++m) {
+    y_rows_[static_cast<size_t>(m)] = y + m * w.out_features;
+  }
+  const int64_t work = num_rows * w.out_features * w.in_features;
+  RunTasks(num_groups * tiles * row_tasks, work, [&](int64_t index) {
+    const int64_t row_task = index % row_tasks;
+    const int64_t group = index / row_tasks / tiles;
+    const int64_t in_group = index / row_tasks % tiles * tile;
+    const int64_t row = row_task * rows_per_task;
+    LinearTask task;
+    task.weight = &w;
+    task.first_output = group * group_outputs + in_group;
+    task.num_outputs = static_cast<int32_t>(std::min(tile, group_outputs - in_group));
+    task.num_rows = std::min(rows_per_task, num_rows - row);
+    if (task.num_rows <= 0) return;
+    task.x = x_rows + group * num_rows + row;
+    task.y = y_rows_.data() + row;
+    task.y_column = task.first_output;
+    kernels[width](task);
+  });
+}
+
+const std::byte* CpuOperators::ExpandRows(int64_t num_rows, const Fp8Rows& x, int64_t k) {
+  const int64_t row_bytes = k * kernels_.linear.dot_bytes_per_element;
+  std::byte* rows = expanded_.Get(num_rows * row_bytes);
+  RunTasks(num_rows, num_rows * k, [&](int64_t m) {
+    kernels_.linear.expand_dot_row(x.codes + m * k, x.scales + m * (k / 32), k,
+                                   rows + m * row_bytes);
+  });
+  return rows;
+}
+
+void CpuOperators::LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) {
+  GroupedLinearF32(num_rows, x, w, 1, y);
+}
+
+void CpuOperators::GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
+                                    int32_t num_groups, float* y) {
+  x_rows_.resize(static_cast<size_t>(num_groups * num_rows));
+  for (int64_t g = 0; g < num_groups; ++g) {
+    for (int64_t m = 0; m < num_rows; ++m) {
+      x_rows_[static_cast<size_t>(g * num_rows + m)] =
+          reinterpret_cast<const std::byte*>(x + (m * num_groups + g) * w.in_features);
+    }
+  }
+  RunLinear(kernels_.linear.f32fma, w, num_groups, num_rows, x_rows_.data(), y);
+}
+
+void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) {
+  const int64_t k = w.in_features;
+  const std::byte* rows = ExpandRows(num_rows, x, k);
+  x_rows_.resize(static_cast<size_t>(num_rows));
+  for (int64_t m = 0; m < num_rows; ++m) {
+    x_rows_[static_cast<size_t>(m)] = rows + m * k * kernels_.linear.dot_bytes_per_element;
+  }
+  RunLinear(kernels_.linear.bf16dot, w, 1, num_rows, x_rows_.data(), y);
+}
+
+void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {
+  // Rows are whole groups, so all of them together are one long row.
+  const int64_t count = num_rows * k;
+  RunTasks(CeilDiv(count, kQuantizeChunk), count, [&](int64_t i) {
+    const int64_t begin = i * kQuantizeChunk;
+    QuantizeFp8Group32(x + begin, static_cast<int>(std::min(kQuantizeChunk, count - begin)),
+                       out.codes + begin, out.scales + begin / 32);
+  });
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,114 @@
+// Norms, hyper-connections, rotation and the Engram gate of the CPU backend.
+
+#include "kernels/cpu/cpu_operators.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/hc_row.h"
+
+namespace deepinfer {
+
+namespace {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Channels of one elementwise task.
+constexpr int64_t kChannelChunk = 2048;
+// Rows that read the weights of a hyper-connection site together, and mixes of one task.
+constexpr int64_t kHcRows = 8;
+constexpr int64_t kHcMixes = 4;
+
+}  // namespace
+
+CpuOperators::CpuOperators(const CpuKernels& kernels, ThreadPool* pool)
+    : kernels_(kernels), pool_(pool) {}
+
+void CpuOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim,
+                           float eps, float* out) {
+  RunTasks(num_rows, num_rows * dim, [&](int64_t t) {
+    kernels_.row.rms_norm(x + t * dim, w, dim, eps, out + t * dim);
+  });
+}
+
+void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
+                           const HcShape& shape, float* pre, float* post, float* comb) {
+  const int64_t n = shape.num_copies;
+  const int64_t num_mixes = (2 + n) * n;
+  const int64_t width = n * shape.dim;
+  float* mixes = mixes_.Get(num_rows * (num_mixes + 1));
+  float* squares = mixes + num_rows * num_mixes;
+  const int64_t mix_tasks = CeilDiv(num_mixes, kHcMixes) + 1;  // the last sums squares
+  const int64_t row_tasks = CeilDiv(num_rows, kHcRows);
+  RunTasks(mix_tasks * row_tasks, num_rows * num_mixes * width, [&](int64_t index) {
+    const int64_t first = index / mix_tasks * kHcRows;
+    const int64_t rows = std::min(kHcRows, num_rows - first);
+    const int64_t mix = index % mix_tasks * kHcMixes;
+    const float* v = h + first * width;
+    if (mix < num_mixes) {
+      kernels_.row.dot_matrix(v, width, rows, site.fn + mix * width, width,
+                              std::min(kHcMixes, num_mixes - mix), width,
+                              mixes + first * num_mixes + mix, num_mixes);
+      return;
+    }
+    for (int64_t t = 0; t < rows; ++t) {
+      kernels_.row.dot_matrix(v + t * width, width, 1, v + t * width, width, 1, width,
+                              squares + first + t, 1);
+    }
+  });
+  RunTasks(num_rows, num_rows * 16384, [&](int64_t t) {  // the iterations are long chains
+    const float r =
+        1.0f / std::sqrt(squares[t] / static_cast<float>(width) + shape.rms_eps);
+    float* m = mixes + t * num_mixes;
+    for (int64_t i = 0; i < num_mixes; ++i) m[i] *= r;
+    FinishHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);
+  });
+}
+
+void CpuOperators::HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
+                         float* out) {
+  const int64_t n = shape.num_copies, dim = shape.dim;
+  const int64_t chunks = CeilDiv(dim, kChannelChunk);
+  RunTasks(num_rows * chunks, num_rows * n * dim, [&](int64_t index) {
+    const int64_t t = index / chunks;
+    const int64_t begin = index % chunks * kChannelChunk;
+    kernels_.row.hc_pre(h + t * n * dim, pre + t * n, shape.num_copies, dim, begin,
+                        std::min(begin + kChannelChunk, dim), out + t * dim);
+  });
+}
+
+void CpuOperators::HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
+                          const float* comb, const HcShape& shape, float* out) {
+  const int64_t n = shape.num_copies, dim = shape.dim;
+  const int64_t chunks = CeilDiv(dim, kChannelChunk);
+  RunTasks(num_rows * chunks, num_rows * n * n * dim, [&](int64_t index) {
+    const int64_t t = index / chunks;
+    const int64_t begin = index % chunks * kChannelChunk;
+    kernels_.row.hc_post(x + t * dim, h + t * n * dim, post + t * n, comb + t * n * n,
+                         shape.num_copies, dim, begin, std::min(begin + kChannelChunk, dim),
+                         out + t * n * dim);
+  });
+}
+
+void CpuOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
+                        const int32_t* positions, const RopeTable& table, bool inverse) {
+  RunTasks(num_rows, num_rows * num_heads * table.rotary_dim, [&](int64_t t) {
+    ReferenceOperators::Rope(1, x + t * num_heads * head_dim, num_heads, head_dim, positions + t,
+                             table, inverse);
+  });
+}
+
+void CpuOperators::EngramGate(int64_t num_rows, float* h, const float* kvv,
+                              const uint16_t* q_weight, const uint16_t* k_weight,
+                              const uint8_t* is_image, const HcShape& shape) {
+  const int64_t n = shape.num_copies, dim = shape.dim;
+  RunTasks(num_rows * n, num_rows * n * dim, [&](int64_t index) {
+    const int64_t t = index / n, c = index % n;
+    if (is_image[t] != 0) return;
+    const float* row = kvv + t * (n + 1) * dim;
+    kernels_.row.engram_gate(row + c * dim, row + n * dim, q_weight + c * dim, k_weight + c * dim,
+                             dim, shape.rms_eps, h + index * dim);
+  });
+}
+
+}  // namespace deepinfer

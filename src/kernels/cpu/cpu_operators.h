@@ -1,0 +1,123 @@
+// The CPU backend: splits every hot operator into tasks for the thread pool and runs them with the
+// kernels of one instruction-set level. Rows and outputs are split, never the contraction, so
+// the bits are those of the reference at every level and number of threads. Operators that are not
+// overridden cost little and stay the reference's.
+// Thread rule: as Operators. Owns its work memory; borrows the pool and the kernel table.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/reference/reference_operators.h"
+
+namespace deepinfer {
+
+class CpuOperators final : public ReferenceOperators {
+ public:
+  CpuOperators(const CpuKernels& kernels, ThreadPool* pool);
+
+  void RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim, float eps,
+               float* out) override;
+  void HcMixes(int64_t num_rows, const float* h, const HcSite& site, const HcShape& shape,
+               float* pre, float* post, float* comb) override;
+  void HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
+             float* out) override;
+  void HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
+              const float* comb, const HcShape& shape, float* out) override;
+
+  void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
+  void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
+                        float* y) override;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) override;
+  void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) override;
+
+  void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
+            const int32_t* positions, const RopeTable& table, bool inverse) override;
+  void Attention(std::span<const AttentionRow> rows, const float* q, const float* sink,
+                 const AttentionShape& shape, float* o) override;
+  void IndexScores(std::span<const IndexRow> rows, const float* q, const float* w,
+                   const IndexShape& shape, int64_t stride, float* scores) override;
+
+  void MoeFfn(int64_t num_rows, const float* x, const Fp8Rows& x_fp8,
+              std::span<const ExpertWeights> experts, const ExpertWeights& shared,
+              const int32_t* topk_experts, const float* topk_weights, const MoeShape& shape,
+              float* out) override;
+
+  void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
+                  const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) override;
+
+ private:
+  // One expert with the rows that chose it: rows [first, first + count) of the sorted batch.
+  struct ExpertRows {
+    const ExpertWeights* weights = nullptr;
+    int64_t first = 0;
+    int64_t count = 0;
+  };
+  struct MoeBatch;
+
+  // Calls fn(task) for every task: in the caller's thread if all of them together are `work`
+  // multiply-adds too small to share.
+  template <typename Fn>
+  void RunTasks(int64_t num_tasks, int64_t work, Fn&& fn);
+  // Calls fn(task, slot), slot < num_threads: tasks of one slot never overlap in time, so a slot
+  // can own memory.
+  template <typename Fn>
+  void RunTasksInSlots(int64_t num_tasks, Fn&& fn);
+
+  // Index of the kernel width for tasks over `outputs` outputs of `rows` rows.
+  int LinearWidth(int64_t rows, int64_t outputs) const;
+  // y rows = W x rows; group g of the outputs reads x_rows [g · num_rows, (g + 1) · num_rows).
+  void RunLinear(const LinearKernel (&kernels)[kNumLinearWidths], const WeightMatrix& w,
+                 int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows, float* y);
+  // Rows in the bf16dot form, row_bytes apart, in memory valid until the next call.
+  const std::byte* ExpandRows(int64_t num_rows, const Fp8Rows& x, int64_t k);
+
+  void MoeBlock(const MoeBatch& batch, const MoeShape& shape, float* out);
+  void SortByExpert(const MoeBatch& batch, const MoeShape& shape);
+  void MoeGateUp(const MoeBatch& batch, const MoeShape& shape);
+  void MoeActivate(const MoeBatch& batch, const MoeShape& shape);
+  void MoeDown(const MoeBatch& batch, const MoeShape& shape, float* out);
+
+  const CpuKernels& kernels_;
+  ThreadPool* pool_;
+
+  Scratch<std::byte> expanded_;
+  Scratch<std::byte> expanded_product_;
+  Scratch<float> product_;
+  Scratch<float> mixes_;
+  Scratch<float> slot_floats_;
+  Scratch<uint8_t> product_codes_;
+  std::vector<const std::byte*> x_rows_;
+  std::vector<float*> y_rows_;
+  std::vector<ExpertRows> expert_rows_;
+  std::vector<int32_t> pair_token_;    // of every sorted row
+  std::vector<float> pair_weight_;     // routing weight of every sorted row
+  std::vector<int32_t> pair_of_slot_;  // sorted row of (token, k)
+  std::vector<const std::byte*> product_rows_;
+};
+
+// Below this many multiply-adds waking other threads costs more than it saves.
+inline constexpr int64_t kMinSharedWork = 1 << 16;
+
+template <typename Fn>
+void CpuOperators::RunTasks(int64_t num_tasks, int64_t work, Fn&& fn) {
+  if (work < kMinSharedWork) {
+    for (int64_t i = 0; i < num_tasks; ++i) fn(i);
+  } else {
+    pool_->ParallelFor(num_tasks, fn);
+  }
+}
+
+template <typename Fn>
+void CpuOperators::RunTasksInSlots(int64_t num_tasks, Fn&& fn) {
+  std::atomic<int64_t> next{0};
+  const int64_t threads = pool_->num_threads();
+  pool_->ParallelFor(num_tasks < threads ? num_tasks : threads, [&](int64_t slot) {
+    for (int64_t i = next.fetch_add(1); i < num_tasks; i = next.fetch_add(1)) fn(i, slot);
+  });
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,154 @@
+// 16-lane vectors on AVX-512: the operations the kernel templates are written in.
+// Internal linkage on purpose (kernel_table.h). Only for files compiled with AVX-512 flags.
+// Thread rule: pure functions.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace deepinfer {
+namespace {
+
+struct Avx512 {
+  // ---- 16 floats ----
+  using Vec = __m512;
+
+  static Vec Zero() { return _mm512_setzero_ps(); }
+  static Vec Set1(float x) { return _mm512_set1_ps(x); }
+  static Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+  static Vec LoadPartial(const float* p, int n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
+  static void StorePartial(float* p, Vec v, int n) { _mm512_mask_storeu_ps(p, Mask(n), v); }
+  // The four bytes at p in every lane.
+  static Vec Broadcast(const std::byte* p) {
+    return _mm512_broadcastss_ps(_mm_load_ss(reinterpret_cast<const float*>(p)));
+  }
+  static Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  static Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+  static Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+  static Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+  // b where a is NaN or not greater: x > y ? x : y.
+  static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+  static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+  // Lane tree of Lane16: distance 8, 4, 2, 1.
+  static float LaneSum(Vec v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  // The largest lane.
+  static float LaneMax(Vec v) { return _mm512_reduce_max_ps(v); }
+  // a·b + c in the first n lanes, c in the others.
+  static Vec FmaPartial(Vec a, Vec b, Vec c, int n) {
+    return _mm512_mask3_fmadd_ps(a, b, c, Mask(n));
+  }
+  // x < bound ? a : b, b for a NaN; and x > bound.
+  static Vec SelectLess(Vec x, float bound, Vec a, Vec b) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, Set1(bound), _CMP_LT_OQ), b, a);
+  }
+  static Vec SelectGreater(Vec x, float bound, Vec a, Vec b) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, Set1(bound), _CMP_GT_OQ), b, a);
+  }
+  // p · 2^n for integral n, in two exact powers (det_math.h ScaleF).
+  static Vec ScalePow2(Vec p, Vec n) {
+    const __m512i i = _mm512_cvttps_epi32(n);
+    const __m512i i1 = _mm512_srai_epi32(i, 1);
+    return _mm512_mul_ps(_mm512_mul_ps(p, Pow2(i1)), Pow2(_mm512_sub_epi32(i, i1)));
+  }
+  static Vec Pow2(__m512i n) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+  }
+  static Vec LoadBf16(const uint16_t* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
+  }
+  // 16 E4M3 codes.
+  static Vec LoadE4m3(const uint8_t* p) {
+    const __m512i code =
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512i bits = And(ShiftRightSigned(ShiftLeft(code, 24), 4), 0x87F00000u);
+    const Vec value = _mm512_mul_ps(AsFloat(bits), Set1(0x1p120f));
+    return NanWhereEqual(value, And(bits, 0x7FFFFFFFu), 0x7Fu << 20);
+  }
+  // 16 E2M1 codes in 8 bytes, low nibble first.
+  static Vec LoadE2m1(const uint8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m128i codes = _mm_unpacklo_epi8(bytes, _mm_srli_epi16(bytes, 4));
+    return LookupE2m1(_mm512_cvtepu8_epi32(codes), 0);
+  }
+  static __mmask16 Mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+  // ---- one register of 32-bit lanes, the unit in which weights are unpacked ----
+  static constexpr int kLanes = 16;
+  using Int = __m512i;
+  using Float = __m512;
+
+  // The first n <= 64 bytes at p, zeros behind them.
+  static Int LoadBytes(const uint8_t* p, int64_t n) {
+    if (n >= 64) return _mm512_loadu_si512(p);
+    return _mm512_maskz_loadu_epi8(~__mmask64{0} >> (64 - n), p);
+  }
+  static Int LoadInts(const uint32_t* p) { return _mm512_loadu_si512(p); }
+  static Int ShiftLeft(Int v, int n) { return _mm512_sllv_epi32(v, _mm512_set1_epi32(n)); }
+  static Int ShiftRight(Int v, int n) { return _mm512_srlv_epi32(v, _mm512_set1_epi32(n)); }
+  static Int ShiftRightSigned(Int v, int n) { return _mm512_srav_epi32(v, _mm512_set1_epi32(n)); }
+  static Int And(Int v, uint32_t mask) {
+    return _mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(mask)));
+  }
+  static Float AsFloat(Int v) { return _mm512_castsi512_ps(v); }
+  static Float SetFloat(float x) { return _mm512_set1_ps(x); }
+  static Float Multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  // v, or all bits set (a NaN) in the lanes where a equals b.
+  static Float NanWhereEqual(Float v, Int a, uint32_t b) {
+    const __mmask16 equal = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(static_cast<int>(b)));
+    return _mm512_mask_blend_ps(equal, v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+  }
+  // Values of the E2M1 codes in bits [shift, shift + 4) of every lane.
+  static Float LookupE2m1(Int v, int shift) {
+    const __m512 table =
+        _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
+                       -2.0f, -3.0f, -4.0f, -6.0f);
+    return _mm512_permutexvar_ps(ShiftRight(v, shift), table);
+  }
+  static void StoreFloat(float* p, Float v) { _mm512_storeu_ps(p, v); }
+
+  // r[i] lane j <-> r[j] lane i.
+  static void Transpose(Int (&r)[kLanes]) {
+    __m512i t[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+      t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+      r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+      r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+      r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    // r[4i + c]: columns c, 4 + c, 8 + c, 12 + c (one per 128 bits) of rows 4i..4i+3.
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      t[c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+      t[4 + c] = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xDD);
+      t[8 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+      t[12 + c] = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xDD);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      r[c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0x88);
+      r[4 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0x88);
+      r[8 + c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0xDD);
+      r[12 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0xDD);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,119 @@
+// The CPU kernels of one instruction-set level, as function pointers. cpu_operators splits an
+// operator into tasks and calls these; a kernel sees one task and knows nothing of threads.
+// Files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc fill the table. They are compiled with
+// their own -m flags, so whatever they share comes from headers with internal linkage: an inline
+// function with external linkage could be kept by the linker in the wrong instruction set.
+// Thread rule: the tables are immutable; kernels may run on any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/ops.h"
+
+namespace deepinfer {
+
+// K of every linear is cut into segments of this length (numerics.md §7).
+inline constexpr int64_t kSegmentLength = 512;
+// Outputs of one vector: SIMD lanes run over outputs.
+inline constexpr int32_t kVectorOutputs = 16;
+// Rows of one linear task: their accumulators stay in the second-level cache.
+inline constexpr int64_t kMaxTaskRows = 256;
+
+// One linear task: outputs [first_output, first_output + num_outputs) for some rows.
+struct LinearTask {
+  const WeightMatrix* weight = nullptr;
+  int64_t first_output = 0;
+  int32_t num_outputs = 0;             // at most the width of the kernel that is called
+  int64_t num_rows = 0;                // at most kMaxTaskRows
+  const std::byte* const* x = nullptr;  // start of every row, in the form of the family
+  float* const* y = nullptr;            // start of every result row
+  int64_t y_column = 0;                 // column of the first output
+};
+using LinearKernel = void (*)(const LinearTask& task);
+
+// Kernel widths: 16, 32 and 64 outputs. More outputs mean longer independent chains for few rows,
+// fewer leave registers for more rows.
+inline constexpr int kNumLinearWidths = 3;
+
+struct LinearKernels {
+  LinearKernel f32fma[kNumLinearWidths] = {};
+  LinearKernel bf16dot[kNumLinearWidths] = {};
+  // Largest number of rows for which 64 and 32 outputs at a time are the better shape.
+  int64_t max_rows_of_64 = 0;
+  int64_t max_rows_of_32 = 0;
+  // The bf16dot form of an activation row: bf16 values, or fp32 values with the elements of every
+  // pair exchanged where the instruction is emulated.
+  int32_t dot_bytes_per_element = 0;
+  void (*expand_dot_row)(const uint8_t* codes, const uint8_t* scales, int64_t k,
+                         std::byte* out) = nullptr;
+};
+
+// Kernels on one row. Reductions are Lane16.
+struct RowKernels {
+  // out[i · out_stride + j] = a_i · b_j for num_a rows of a and num_b rows of b, length n.
+  void (*dot_matrix)(const float* a, int64_t a_stride, int64_t num_a, const float* b,
+                     int64_t b_stride, int64_t num_b, int64_t n, float* out,
+                     int64_t out_stride) = nullptr;
+  void (*rms_norm)(const float* x, const uint16_t* w, int64_t dim, float eps,
+                   float* out) = nullptr;
+  // Channels [begin, end) of Operators::HcPre and HcPost for one row.
+  void (*hc_pre)(const float* h, const float* pre, int32_t copies, int64_t dim, int64_t begin,
+                 int64_t end, float* out) = nullptr;
+  void (*hc_post)(const float* x, const float* h, const float* post, const float* comb,
+                  int32_t copies, int64_t dim, int64_t begin, int64_t end, float* out) = nullptr;
+  // gate = weight · (silu(min(gate, limit)) · clamp(up, ±limit)), in place.
+  void (*swiglu)(int64_t n, float weight, float limit, const float* up, float* gate) = nullptr;
+  // sum += y.
+  void (*add)(int64_t n, const float* y, float* sum) = nullptr;
+  // One copy of one row of Operators::EngramGate.
+  void (*engram_gate)(const float* key, const float* value, const uint16_t* q_weight,
+                      const uint16_t* k_weight, int64_t dim, float rms_eps, float* h) = nullptr;
+  // Twin of DetExp on 16 lanes, n values; for tests.
+  void (*exp)(int64_t n, const float* x, float* out) = nullptr;
+};
+
+// Attention of num_heads heads, from q on, of one row. scratch: AttentionScratchFloats floats.
+struct AttentionTask {
+  const AttentionRow* row = nullptr;
+  const AttentionShape* shape = nullptr;
+  int32_t num_heads = 0;
+  const float* q = nullptr;     // [num_heads, head_dim]
+  const float* sink = nullptr;  // [num_heads]
+  float* o = nullptr;           // [num_heads, head_dim]
+  float* scratch = nullptr;
+};
+
+// Index scores of up to kTileKeys entries of one row.
+struct IndexTask {
+  const IndexRow* row = nullptr;
+  const IndexShape* shape = nullptr;
+  const float* q = nullptr;  // [num_heads, head_dim]
+  const float* w = nullptr;  // [num_heads]
+  const int64_t* entries = nullptr;
+  int32_t num_entries = 0;
+  float* scores = nullptr;  // of the row
+  float* scratch = nullptr;
+};
+
+// Keys that are dequantised together (numerics.md §7).
+inline constexpr int32_t kTileKeys = 64;
+
+// The dequantised tile and the scores of every head.
+inline int64_t TileScratchFloats(int32_t num_heads, int32_t head_dim) {
+  return int64_t{kTileKeys} * (head_dim + num_heads) + 2 * int64_t{num_heads};
+}
+
+struct AttentionKernels {
+  void (*attention)(const AttentionTask& task) = nullptr;
+  void (*index_scores)(const IndexTask& task) = nullptr;
+};
+
+// Everything of one level.
+struct CpuKernels {
+  LinearKernels linear;
+  RowKernels row;
+  AttentionKernels attention;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,35 @@
+// Growing work memory of the CPU backend, kept between calls so that a step does not allocate.
+// Thread rule: one owner; the memory may be handed to tasks that write disjoint parts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace deepinfer {
+
+template <typename T>
+class Scratch {
+ public:
+  // At least `count` elements, 64-byte aligned, contents unspecified; valid until the next call.
+  T* Get(int64_t count) {
+    if (count > capacity_) {
+      const size_t size_bytes = (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+      memory_.reset(static_cast<T*>(std::aligned_alloc(64, size_bytes)));
+      if (memory_ == nullptr) throw std::bad_alloc();
+      capacity_ = count;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Release {
+    void operator()(T* p) const { std::free(p); }
+  };
+  std::unique_ptr<T, Release> memory_;
+  int64_t capacity_ = 0;
+};
+
+}  // namespace deepinfer
