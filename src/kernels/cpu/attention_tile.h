@@ -230,8 +230,9 @@ void RunAttention(const AttentionTask& task) {
     state.AddTile(static_cast<int>(end - p));
     p = end;
   }
-  for (int64_t j = 0; j < row.num_selected; j += kTileKeys) {
-    const int64_t end = j + kTileKeys < row.num_selected ? j + kTileKeys : row.num_selected;
+  const int64_t num_selected = row.pages.pool == nullptr ? 0 : *row.num_selected;
+  for (int64_t j = 0; j < num_selected; j += kTileKeys) {
+    const int64_t end = j + kTileKeys < num_selected ? j + kTileKeys : num_selected;
     for (int64_t i = j; i < end; ++i) {
       LoadCompressedKey<Isa>(shape.format, row.pages.MainRow(row.selected[i]), shape.head_dim,
                              state.key(i - j));

@@ -24,10 +24,10 @@ void CpuOperators::Attention(std::span<const AttentionRow> rows, const float* q,
   const int64_t heads = shape.num_heads;
   // Rows are split first: a task dequantises its keys once for all its heads.
   const int64_t wanted = threads == 1 ? 1 : CeilDiv(2 * threads, num_rows);
-  const int64_t groups = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(heads / kMinHeadsPerTask, 1));
+  const int64_t groups =
+      std::clamp<int64_t>(wanted, 1, std::max<int64_t>(heads / kMinHeadsPerTask, 1));
   const int64_t group_heads = CeilDiv(heads, groups);
-  const int64_t floats =
-      TileScratchFloats(static_cast<int32_t>(group_heads), shape.head_dim);
+  const int64_t floats = TileScratchFloats(static_cast<int32_t>(group_heads), shape.head_dim);
   float* scratch = slot_floats_.Get(threads * floats);
   RunTasksInSlots(num_rows * groups, [&](int64_t index, int64_t slot) {
     const int64_t t = index / groups;
@@ -53,7 +53,7 @@ void CpuOperators::IndexScores(std::span<const IndexRow> rows, const float* q, c
   const auto num_slots = [&](const IndexRow& row) {
     return row.candidate_blocks == nullptr
                ? int64_t{row.num_visible}
-               : int64_t{row.num_candidate_blocks} * shape.candidate_block_size;
+               : int64_t{*row.num_candidate_blocks} * shape.candidate_block_size;
   };
   int64_t most = 0;
   for (const IndexRow& row : rows) most = std::max(most, num_slots(row));

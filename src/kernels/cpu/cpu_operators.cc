@@ -26,9 +26,8 @@ CpuOperators::CpuOperators(const CpuKernels& kernels, ThreadPool* pool)
 
 void CpuOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim,
                            float eps, float* out) {
-  RunTasks(num_rows, num_rows * dim, [&](int64_t t) {
-    kernels_.row.rms_norm(x + t * dim, w, dim, eps, out + t * dim);
-  });
+  RunTasks(num_rows, num_rows * dim,
+           [&](int64_t t) { kernels_.row.rms_norm(x + t * dim, w, dim, eps, out + t * dim); });
 }
 
 void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
@@ -57,8 +56,7 @@ void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
     }
   });
   RunTasks(num_rows, num_rows * 16384, [&](int64_t t) {  // the iterations are long chains
-    const float r =
-        1.0f / std::sqrt(squares[t] / static_cast<float>(width) + shape.rms_eps);
+    const float r = 1.0f / std::sqrt(squares[t] / static_cast<float>(width) + shape.rms_eps);
     float* m = mixes + t * num_mixes;
     for (int64_t i = 0; i < num_mixes; ++i) m[i] *= r;
     FinishHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);

@@ -27,8 +27,8 @@ struct Avx2 {
     _mm256_storeu_ps(p + 8, v.hi);
   }
   static Vec LoadPartial(const float* p, int n) {
-    return {_mm256_maskload_ps(p, Mask(n)), n > 8 ? _mm256_maskload_ps(p + 8, Mask(n - 8))
-                                                  : _mm256_setzero_ps()};
+    return {_mm256_maskload_ps(p, Mask(n)),
+            n > 8 ? _mm256_maskload_ps(p + 8, Mask(n - 8)) : _mm256_setzero_ps()};
   }
   static void StorePartial(float* p, Vec v, int n) {
     _mm256_maskstore_ps(p, Mask(n), v.lo);
@@ -87,8 +87,7 @@ struct Avx2 {
     return _mm256_mul_ps(_mm256_mul_ps(p, Pow2(i1)), Pow2(_mm256_sub_epi32(i, i1)));
   }
   static __m256 Pow2(__m256i n) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
   static Vec LoadBf16(const uint16_t* p) { return {Bf16Half(p), Bf16Half(p + 8)}; }
   static __m256 Bf16Half(const uint16_t* p) {
@@ -98,8 +97,7 @@ struct Avx2 {
   // 16 E4M3 codes.
   static Vec LoadE4m3(const uint8_t* p) { return {E4m3Half(p), E4m3Half(p + 8)}; }
   static __m256 E4m3Half(const uint8_t* p) {
-    const __m256i code =
-        _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     const __m256i bits = And(ShiftRightSigned(ShiftLeft(code, 24), 4), 0x87F00000u);
     const __m256 value = _mm256_mul_ps(AsFloat(bits), _mm256_set1_ps(0x1p120f));
     return NanWhereEqual(value, And(bits, 0x7FFFFFFFu), 0x7Fu << 20);

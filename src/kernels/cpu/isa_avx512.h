@@ -60,8 +60,7 @@ struct Avx512 {
     return _mm512_mul_ps(_mm512_mul_ps(p, Pow2(i1)), Pow2(_mm512_sub_epi32(i, i1)));
   }
   static Vec Pow2(__m512i n) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }
   static Vec LoadBf16(const uint16_t* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(
@@ -69,8 +68,7 @@ struct Avx512 {
   }
   // 16 E4M3 codes.
   static Vec LoadE4m3(const uint8_t* p) {
-    const __m512i code =
-        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     const __m512i bits = And(ShiftRightSigned(ShiftLeft(code, 24), 4), 0x87F00000u);
     const Vec value = _mm512_mul_ps(AsFloat(bits), Set1(0x1p120f));
     return NanWhereEqual(value, And(bits, 0x7FFFFFFFu), 0x7Fu << 20);
@@ -110,9 +108,8 @@ struct Avx512 {
   }
   // Values of the E2M1 codes in bits [shift, shift + 4) of every lane.
   static Float LookupE2m1(Int v, int shift) {
-    const __m512 table =
-        _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f, -1.5f,
-                       -2.0f, -3.0f, -4.0f, -6.0f);
+    const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
+                                        -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
     return _mm512_permutexvar_ps(ShiftRight(v, shift), table);
   }
   static void StoreFloat(float* p, Float v) { _mm512_storeu_ps(p, v); }

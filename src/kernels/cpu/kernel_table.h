@@ -24,8 +24,8 @@ inline constexpr int64_t kMaxTaskRows = 256;
 struct LinearTask {
   const WeightMatrix* weight = nullptr;
   int64_t first_output = 0;
-  int32_t num_outputs = 0;             // at most the width of the kernel that is called
-  int64_t num_rows = 0;                // at most kMaxTaskRows
+  int32_t num_outputs = 0;              // at most the width of the kernel that is called
+  int64_t num_rows = 0;                 // at most kMaxTaskRows
   const std::byte* const* x = nullptr;  // start of every row, in the form of the family
   float* const* y = nullptr;            // start of every result row
   int64_t y_column = 0;                 // column of the first output
@@ -55,8 +55,7 @@ struct RowKernels {
   void (*dot_matrix)(const float* a, int64_t a_stride, int64_t num_a, const float* b,
                      int64_t b_stride, int64_t num_b, int64_t n, float* out,
                      int64_t out_stride) = nullptr;
-  void (*rms_norm)(const float* x, const uint16_t* w, int64_t dim, float eps,
-                   float* out) = nullptr;
+  void (*rms_norm)(const float* x, const uint16_t* w, int64_t dim, float eps, float* out) = nullptr;
   // Channels [begin, end) of Operators::HcPre and HcPost for one row.
   void (*hc_pre)(const float* h, const float* pre, int32_t copies, int64_t dim, int64_t begin,
                  int64_t end, float* out) = nullptr;

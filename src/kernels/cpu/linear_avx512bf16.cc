@@ -37,14 +37,13 @@ void ExpandBf16Row(const uint8_t* codes, const uint8_t* scales, int64_t k, std::
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
     // Widened to 16 bits with the code in both bytes: one lookup for each.
     const __m512i code = _mm512_shuffle_epi8(
-        _mm512_cvtepu8_epi16(bytes),
-        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14)));
+        _mm512_cvtepu8_epi16(bytes), _mm512_broadcast_i32x4(_mm_setr_epi8(
+                                         0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14)));
     const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(table.low), code,
                                                  _mm512_load_si512(table.low + 64));
     const __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(table.high), code,
                                                   _mm512_load_si512(table.high + 64));
-    const __m512i magnitude =
-        _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAull, low, high);
+    const __m512i magnitude = _mm512_mask_blend_epi8(0xAAAAAAAAAAAAAAAAull, low, high);
     const __m512i sign = _mm512_and_si512(code, _mm512_set1_epi16(static_cast<short>(0x8000)));
     _mm512_storeu_si512(out + 2 * i, _mm512_or_si512(magnitude, sign));
   }

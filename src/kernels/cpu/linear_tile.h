@@ -114,8 +114,7 @@ void RunLinearTask(const LinearTask& task) {
       const int64_t steps = (length + kElements - 1) / kElements;
       for (int64_t m = 0; m < task.num_rows; m += kRows) {
         const int64_t rows = task.num_rows - m < kRows ? task.num_rows - m : kRows;
-        AccumulateBlock<Family, kRows, kVecs>(rows, weights, task.x + m,
-                                              k0 / kElements * 4, steps,
+        AccumulateBlock<Family, kRows, kVecs>(rows, weights, task.x + m, k0 / kElements * 4, steps,
                                               acc + m * kVecs * kVectorOutputs);
       }
     }

@@ -43,8 +43,8 @@ void HcPreRow(const float* h, const float* pre, int32_t copies, int64_t dim, int
 }
 
 template <class Isa>
-void HcPostRow(const float* x, const float* h, const float* post, const float* comb,
-               int32_t copies, int64_t dim, int64_t begin, int64_t end, float* out) {
+void HcPostRow(const float* x, const float* h, const float* post, const float* comb, int32_t copies,
+               int64_t dim, int64_t begin, int64_t end, float* out) {
   ForEachVector(end - begin, [=](int64_t offset, int n) {
     const int64_t d = begin + offset;
     const typename Isa::Vec value = LoadUpTo16<Isa>(x + d, n);
@@ -74,9 +74,8 @@ void SwigluRow(int64_t n, float weight, float limit, const float* up, float* gat
 template <class Isa>
 void AddRow(int64_t n, const float* y, float* sum) {
   ForEachVector(n, [=](int64_t i, int count) {
-    StoreUpTo16<Isa>(sum + i, Isa::Add(LoadUpTo16<Isa>(sum + i, count),
-                                       LoadUpTo16<Isa>(y + i, count)),
-                     count);
+    StoreUpTo16<Isa>(
+        sum + i, Isa::Add(LoadUpTo16<Isa>(sum + i, count), LoadUpTo16<Isa>(y + i, count)), count);
   });
 }
 
@@ -88,8 +87,8 @@ void EngramGateRow(const float* key, const float* value, const uint16_t* q_weigh
   ForEachVector(dim, [=, &sum](int64_t i, int n) {
     const Vec weight =
         Isa::Mul(LoadBf16UpTo16<Isa>(q_weight + i, n), LoadBf16UpTo16<Isa>(k_weight + i, n));
-    sum = Isa::FmaPartial(Isa::Mul(LoadUpTo16<Isa>(h + i, n), weight),
-                          LoadUpTo16<Isa>(key + i, n), sum, n);
+    sum = Isa::FmaPartial(Isa::Mul(LoadUpTo16<Isa>(h + i, n), weight), LoadUpTo16<Isa>(key + i, n),
+                          sum, n);
   });
   float d = Isa::LaneSum(sum);
   d *= InverseRms<Isa>(h, dim, rms_eps);
@@ -101,9 +100,9 @@ void EngramGateRow(const float* key, const float* value, const uint16_t* q_weigh
   const Vec negated = Isa::Set1(-__builtin_copysignf(root, d));
   const Vec gate = Isa::Div(one, Isa::Add(one, VectorExp<Isa>(negated)));
   ForEachVector(dim, [=](int64_t i, int n) {
-    StoreUpTo16<Isa>(h + i, Isa::Add(LoadUpTo16<Isa>(h + i, n),
-                                     Isa::Mul(gate, LoadUpTo16<Isa>(value + i, n))),
-                     n);
+    StoreUpTo16<Isa>(
+        h + i, Isa::Add(LoadUpTo16<Isa>(h + i, n), Isa::Mul(gate, LoadUpTo16<Isa>(value + i, n))),
+        n);
   });
 }
 

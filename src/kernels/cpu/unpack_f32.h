@@ -79,8 +79,7 @@ struct UnpackF32 {
   // places of an fp32 whose exponent is 120 too small, subnormals included.
   static Float Fp8Value(Int v, int i, Float scale) {
     constexpr uint32_t kNanCode = 0x7Fu << 20;
-    const Int bits =
-        Isa::And(Isa::ShiftRightSigned(Isa::ShiftLeft(v, 24 - 8 * i), 4), 0x87F00000u);
+    const Int bits = Isa::And(Isa::ShiftRightSigned(Isa::ShiftLeft(v, 24 - 8 * i), 4), 0x87F00000u);
     const Float value = Isa::Multiply(Isa::AsFloat(bits), Isa::SetFloat(0x1p120f));
     return Isa::NanWhereEqual(Isa::Multiply(value, scale), Isa::And(bits, 0x7FFFFFFFu), kNanCode);
   }

@@ -55,8 +55,8 @@ struct UnpackPairs {
                      int64_t length, float* out, int64_t stride) {
     const Fp8ToBf16Table* tables = Fp8ToBf16Tables();
     // In every 128 bits: codes 0, 1 of the four lanes, then codes 2, 3.
-    const __m512i order = _mm512_broadcast_i32x4(
-        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m512i order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
     ForEachBlock(data, k, rows, length, [=](int64_t b, const __m512i(&lanes)[16]) {
       const int64_t groups = (length - b + 31) / 32;
@@ -101,8 +101,8 @@ struct UnpackPairs {
   }
 
   // False if a scale in the block can take an E2M1 value out of the normal numbers of bf16.
-  static bool RunFp4Block(__m512i scale_bytes, const __m512i (&lanes)[16], int64_t pairs, float* out,
-                          int64_t stride) {
+  static bool RunFp4Block(__m512i scale_bytes, const __m512i (&lanes)[16], int64_t pairs,
+                          float* out, int64_t stride) {
     const __m512i from_two = _mm512_sub_epi8(scale_bytes, _mm512_set1_epi8(2));
     if (_mm512_cmpgt_epu8_mask(from_two, _mm512_set1_epi8(static_cast<char>(250))) != 0) {
       return false;
@@ -129,8 +129,8 @@ struct UnpackPairs {
           const int pair = 16 * g + 4 * q + i;
           if (pair >= pairs) return true;
           // Bits from 8i and from 8i + 4 of each 32-bit lane, as two 16-bit indices.
-          const uint64_t low_lane = static_cast<uint64_t>(8 * i) |
-                                    static_cast<uint64_t>(8 * i + 4) << 16;
+          const uint64_t low_lane = static_cast<uint64_t>(8 * i) | static_cast<uint64_t>(8 * i + 4)
+                                                                       << 16;
           const uint64_t shifts = low_lane | (low_lane + 0x00200020u) << 32;
           const __m512i index = _mm512_multishift_epi64_epi8(
               _mm512_set1_epi64(static_cast<long long>(shifts)), lanes[4 * g + q]);

@@ -60,7 +60,8 @@ std::unique_ptr<const AllTables> MakeTables() {
 void UnpackScalarF32(const WeightMatrix& w, int64_t row, int64_t rows, int64_t k0, int64_t length,
                      int64_t swap, float* out, int64_t stride) {
   for (int64_t i = 0; i < length; ++i) {
-    for (int64_t j = 0; j < rows; ++j) out[(i ^ swap) * stride + j] = DecodeWeight(w, row + j, k0 + i);
+    for (int64_t j = 0; j < rows; ++j)
+      out[(i ^ swap) * stride + j] = DecodeWeight(w, row + j, k0 + i);
   }
 }
 

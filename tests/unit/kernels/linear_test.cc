@@ -1,0 +1,205 @@
+// Linears of every level against the reference, bit for bit, and against fp64.
+
+#include "kernels/reference/weight_row.h"
+#include "unit/kernels/kernel_test_util.h"
+
+namespace deepinfer::test {
+namespace {
+
+constexpr int64_t kRowCounts[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,
+                                  10, 11, 12, 13, 14, 15, 16, 17, 64, 257};
+constexpr int64_t kMostRows = 257;
+
+struct Shape {
+  int64_t out, in;
+};
+
+std::string Name(WeightFormat format, Shape shape) {
+  return "format " + std::to_string(static_cast<int>(format)) + ", " + std::to_string(shape.out) +
+         " x " + std::to_string(shape.in);
+}
+
+// The reference treats rows one by one, so its first rows are its result for fewer rows.
+class LinearTest : public ::testing::Test {
+ protected:
+  void CheckF32(WeightFormat format, Shape shape, ScaleKind kind, int max_threads,
+                int32_t groups = 1) {
+    SCOPED_TRACE(Name(format, shape));
+    const OwnedWeight w(format, shape.out, shape.in, 1, kind);
+    const std::vector<float> x = RandomFloats(kMostRows * groups * shape.in, 2);
+    std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
+    reference_->GroupedLinearF32(kMostRows, x.data(), w.matrix, groups, expected.data());
+    ForEachBackend(max_threads, [&](Operators& ops) {
+      for (int64_t rows : kRowCounts) {
+        std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
+        ops.GroupedLinearF32(rows, x.data(), w.matrix, groups, y.data());
+        ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * shape.out)) << rows << " rows";
+      }
+    });
+  }
+
+  void CheckFp8(WeightFormat format, Shape shape, ScaleKind kind, int max_threads) {
+    SCOPED_TRACE(Name(format, shape));
+    const OwnedWeight w(format, shape.out, shape.in, 3, kind);
+    OwnedFp8Rows x(kMostRows, shape.in, 4);
+    Random random(5);
+    if (kind != ScaleKind::kUsual) {
+      for (uint8_t& s : x.scales) s = RandomScale(kind, &random);
+    }
+    // Groups of zeros.
+    for (size_t i = 0; i < 32; ++i) x.codes[i] = static_cast<uint8_t>(i % 2 == 0 ? 0 : 0x80);
+    std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
+    reference_->LinearFp8(kMostRows, x.view(), w.matrix, expected.data());
+    ForEachBackend(max_threads, [&](Operators& ops) {
+      for (int64_t rows : kRowCounts) {
+        std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
+        ops.LinearFp8(rows, x.view(), w.matrix, y.data());
+        ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * shape.out)) << rows << " rows";
+      }
+    });
+  }
+
+  std::unique_ptr<Operators> reference_ = MakeReferenceOperators();
+};
+
+constexpr WeightFormat kAllFormats[] = {WeightFormat::kF32, WeightFormat::kBf16,
+                                        WeightFormat::kFp8Block32, WeightFormat::kFp4Group32};
+constexpr WeightFormat kDotFormats[] = {WeightFormat::kBf16, WeightFormat::kFp8Block32,
+                                        WeightFormat::kFp4Group32};
+// Outputs that are no multiple of a vector, K that is no multiple of a segment.
+constexpr Shape kShapes[] = {{1, 32}, {15, 96}, {33, 544}, {70, 1120}, {300, 160}, {520, 64}};
+
+TEST_F(LinearTest, F32HasTheBitsOfTheReference) {
+  for (WeightFormat format : kAllFormats) {
+    for (Shape shape : kShapes) CheckF32(format, shape, ScaleKind::kUsual, 2);
+  }
+}
+
+TEST_F(LinearTest, Fp8HasTheBitsOfTheReference) {
+  for (WeightFormat format : kDotFormats) {
+    for (Shape shape : kShapes) CheckFp8(format, shape, ScaleKind::kUsual, 2);
+  }
+}
+
+TEST_F(LinearTest, ThreadsChangeNothing) {
+  for (WeightFormat format : kAllFormats) CheckF32(format, {130, 544}, ScaleKind::kUsual, 4);
+  for (WeightFormat format : kDotFormats) CheckFp8(format, {130, 544}, ScaleKind::kUsual, 4);
+}
+
+TEST_F(LinearTest, OddContractionLengths) {
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kFp8Block32}) {
+    for (int64_t k : {1, 7, 31, 33, 513, 523}) CheckF32(format, {19, k}, ScaleKind::kUsual, 1);
+  }
+}
+
+TEST_F(LinearTest, DenormalWeightsAndProducts) {
+  for (WeightFormat format : kAllFormats) CheckF32(format, {37, 160}, ScaleKind::kTiny, 1);
+  for (WeightFormat format : kDotFormats) CheckFp8(format, {37, 672}, ScaleKind::kTiny, 1);
+}
+
+TEST_F(LinearTest, ScalesAtTheEndsOfTheirRange) {
+  for (WeightFormat format : {WeightFormat::kFp8Block32, WeightFormat::kFp4Group32}) {
+    CheckF32(format, {37, 160}, ScaleKind::kExtreme, 1);
+    CheckFp8(format, {37, 672}, ScaleKind::kExtreme, 1);
+  }
+}
+
+TEST_F(LinearTest, EveryScaleByteAndCode) {
+  // One output per scale byte; activations 1, so that a result is a sum of few weights.
+  for (WeightFormat format : {WeightFormat::kFp8Block32, WeightFormat::kFp4Group32}) {
+    const int64_t out = format == WeightFormat::kFp8Block32 ? 32 * 256 : 256;
+    OwnedWeight w(format, out, 32, 6, ScaleKind::kExtreme);
+    for (size_t i = 0; i < 256; ++i) w.scales[i] = static_cast<uint8_t>(i);
+    OwnedFp8Rows x(8, 32, 7);
+    for (size_t m = 0; m < 8; ++m) {
+      // Row m sees weights m and 31 - m only.
+      for (size_t i = 0; i < 32; ++i) x.codes[m * 32 + i] = i == m || i == 31 - m ? 0x38 : 0;
+      x.scales[m] = 127;
+    }
+    std::vector<float> expected(static_cast<size_t>(8 * out)), y(expected.size());
+    reference_->LinearFp8(8, x.view(), w.matrix, expected.data());
+    ForEachBackend(1, [&](Operators& ops) {
+      ops.LinearFp8(8, x.view(), w.matrix, y.data());
+      ASSERT_TRUE(SameBits(y, expected));
+    });
+  }
+}
+
+TEST_F(LinearTest, GroupsReadTheirOwnColumns) {
+  for (WeightFormat format : kAllFormats) {
+    // 24 outputs a group: 16 outputs then straddle two scale blocks.
+    CheckF32(format, {3 * 24, 544}, ScaleKind::kUsual, 2, 3);
+    CheckF32(format, {2 * 64, 96}, ScaleKind::kUsual, 2, 2);
+  }
+}
+
+TEST_F(LinearTest, PlaceInTheBatchChangesNothing) {
+  const OwnedWeight w(WeightFormat::kFp8Block32, 70, 544, 8);
+  const OwnedFp8Rows one(1, 544, 9);
+  std::vector<float> expected(70);
+  reference_->LinearFp8(1, one.view(), w.matrix, expected.data());
+  ForEachBackend(2, [&](Operators& ops) {
+    for (int64_t place = 0; place < 19; ++place) {
+      OwnedFp8Rows batch(19, 544, 10);
+      std::copy(one.codes.begin(), one.codes.end(), batch.codes.begin() + place * 544);
+      std::copy(one.scales.begin(), one.scales.end(), batch.scales.begin() + place * 17);
+      std::vector<float> y(19 * 70);
+      ops.LinearFp8(19, batch.view(), w.matrix, y.data());
+      ASSERT_TRUE(SameBits(y.data() + place * 70, expected.data(), 70)) << "place " << place;
+    }
+  });
+}
+
+TEST_F(LinearTest, StaysWithinTheRoundingBoundOfFp64) {
+  constexpr int64_t kRows = 3, kIn = 1120, kOut = 37;
+  const OwnedFp8Rows x(kRows, kIn, 11);
+  std::vector<float> values(kRows * kIn), row(kIn), y(kRows * kOut);
+  DequantizeFp8Group32(x.codes.data(), x.scales.data(), kRows * kIn, values.data());
+  for (WeightFormat format : kDotFormats) {
+    const OwnedWeight w(format, kOut, kIn, 12);
+    for (bool dot : {false, true}) {
+      ForEachBackend(1, [&](Operators& ops) {
+        if (dot) {
+          ops.LinearFp8(kRows, x.view(), w.matrix, y.data());
+        } else {
+          ops.LinearF32(kRows, values.data(), w.matrix, y.data());
+        }
+        for (int64_t n = 0; n < kOut; ++n) {
+          UnpackWeightRow(w.matrix, n, row.data());
+          for (int64_t m = 0; m < kRows; ++m) {
+            double sum = 0.0, magnitude = 0.0;
+            for (int64_t i = 0; i < kIn; ++i) {
+              const double product = double{row[static_cast<size_t>(i)]} *
+                                     double{values[static_cast<size_t>(m * kIn + i)]};
+              sum += product;
+              magnitude += std::fabs(product);
+            }
+            ASSERT_NEAR(y[static_cast<size_t>(m * kOut + n)], sum, 2.0 * kIn * 0x1p-24 * magnitude);
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_F(LinearTest, QuantizerHasTheBytesOfTheReference) {
+  for (int64_t k : {32, 96, 544, 5120}) {
+    for (int64_t rows : {0, 1, 3, 17}) {
+      std::vector<float> x = RandomFloats(rows * k, 13);
+      if (rows > 0) {
+        std::fill(x.begin(), x.begin() + 32, 0.0f);
+        x.back() = rows == 3 ? INFINITY : 1e30f;
+      }
+      const size_t codes = static_cast<size_t>(rows * k);
+      std::vector<uint8_t> expected(codes + codes / 32), actual(codes + codes / 32);
+      reference_->QuantizeFp8(rows, x.data(), k, {expected.data(), expected.data() + codes});
+      ForEachBackend(3, [&](Operators& ops) {
+        ops.QuantizeFp8(rows, x.data(), k, {actual.data(), actual.data() + codes});
+        ASSERT_EQ(actual, expected);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::test

@@ -1,0 +1,100 @@
+// Mixture of experts of every level against the reference, bit for bit.
+
+#include <algorithm>
+
+#include "unit/kernels/kernel_test_util.h"
+
+namespace deepinfer::test {
+namespace {
+
+struct OwnedExpert {
+  OwnedExpert(WeightFormat format, const MoeShape& shape, uint64_t seed)
+      : gate(format, shape.inter, shape.dim, seed),
+        up(format, shape.inter, shape.dim, seed + 1),
+        down(format, shape.dim, shape.inter, seed + 2) {}
+  ExpertWeights view() const { return {gate.matrix, up.matrix, down.matrix}; }
+
+  OwnedWeight gate, up, down;
+};
+
+class MoeTest : public ::testing::Test {
+ protected:
+  // `num_used` < num_experts leaves experts without rows.
+  void Check(WeightFormat routed, WeightFormat shared_format, MoeShape shape, int64_t rows,
+             int32_t num_used, int max_threads) {
+    SCOPED_TRACE("dim " + std::to_string(shape.dim) + ", inter " + std::to_string(shape.inter) +
+                 ", rows " + std::to_string(rows));
+    std::vector<OwnedExpert> owned;
+    std::vector<ExpertWeights> experts;
+    for (int32_t e = 0; e < shape.num_experts; ++e) {
+      owned.emplace_back(routed, shape, 100 + 3 * static_cast<uint64_t>(e));
+      experts.push_back(owned.back().view());
+    }
+    const OwnedExpert shared(shared_format, shape, 50);
+    Random random(1);
+    std::vector<int32_t> chosen;
+    std::vector<float> weights;
+    for (int64_t t = 0; t < rows; ++t) {
+      const int32_t first = static_cast<int32_t>(random.Below(num_used));
+      for (int32_t k = 0; k < shape.topk; ++k) {
+        chosen.push_back((first + 5 * k) % num_used);
+        weights.push_back(std::fabs(random.Uniform()));
+      }
+    }
+    const OwnedFp8Rows x(rows, shape.dim, 2);
+    std::vector<float> values(static_cast<size_t>(rows * shape.dim));
+    DequantizeFp8Group32(x.codes.data(), x.scales.data(), static_cast<int>(rows * shape.dim),
+                         values.data());
+    for (bool quantized : {false, true}) {
+      const auto run = [&](Operators& ops) {
+        std::vector<float> y(values.size());
+        ops.MoeFfn(rows, quantized ? nullptr : values.data(), quantized ? x.view() : Fp8Rows{},
+                   experts, shared.view(), chosen.data(), weights.data(), shape, y.data());
+        return y;
+      };
+      const std::vector<float> expected = run(*reference_);
+      ForEachBackend(max_threads, [&](Operators& ops) {
+        EXPECT_TRUE(SameBits(run(ops), expected)) << (quantized ? "fp8 rows" : "f32 rows");
+      });
+    }
+  }
+
+  std::unique_ptr<Operators> reference_ = MakeReferenceOperators();
+};
+
+MoeShape Shape(int64_t dim, int64_t inter, int32_t experts, int32_t topk) {
+  MoeShape shape;
+  shape.dim = dim;
+  shape.inter = inter;
+  shape.num_experts = experts;
+  shape.topk = topk;
+  shape.swiglu_limit = 2.0f;
+  return shape;
+}
+
+TEST_F(MoeTest, Fp4ExpertsWithFp8SharedExpert) {
+  for (int64_t rows : {0, 1, 2, 7, 33}) {
+    Check(WeightFormat::kFp4Group32, WeightFormat::kFp8Block32, Shape(544, 96, 16, 3), rows, 16, 3);
+  }
+}
+
+TEST_F(MoeTest, Bf16Experts) {
+  for (int64_t rows : {1, 5}) {
+    Check(WeightFormat::kBf16, WeightFormat::kBf16, Shape(128, 64, 8, 3), rows, 8, 4);
+  }
+}
+
+TEST_F(MoeTest, WideLayers) {
+  Check(WeightFormat::kFp4Group32, WeightFormat::kFp8Block32, Shape(544, 608, 8, 2), 3, 8, 2);
+}
+
+TEST_F(MoeTest, MoreRowsThanOneTask) {
+  Check(WeightFormat::kFp4Group32, WeightFormat::kFp8Block32, Shape(64, 32, 8, 2), 300, 8, 2);
+}
+
+TEST_F(MoeTest, EveryRowChoosesTheSameExperts) {
+  Check(WeightFormat::kFp4Group32, WeightFormat::kFp8Block32, Shape(64, 32, 32, 1), 40, 1, 2);
+}
+
+}  // namespace
+}  // namespace deepinfer::test
