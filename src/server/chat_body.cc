@@ -15,11 +15,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr int64_t kMaxUint8 = 255;
-constexpr int64_t kMaxUint32 = std::numeric_limits<uint32_t>::max();
-constexpr int64_t kMinInt32 = std::numeric_limits<int32_t>::min();
-constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
-constexpr int64_t kMinInt64 = std::numeric_limits<int64_t>::min();
 constexpr int32_t kMaxEffortNumber = 100;
 
 constexpr std::array<std::string_view, 8> kIgnoredFields = {
@@ -78,138 +73,6 @@ void ReadThinking(ObjectReader* body, const ChatRequestOptions& options, ChatBod
   }
 }
 
-void ReadStop(ObjectReader* body, ChatBody* result) {
-  const json::value* stop = body->Find("stop");
-  if (stop == nullptr) return;
-  if (stop->is_string()) {
-    result->stop.emplace_back(stop->get_string());
-    return;
-  }
-  if (!stop->is_array()) {
-    body->WrongType("stop", "a string or an array of strings");
-    return;
-  }
-  result->stop_is_array = true;
-  for (const json::value& element : stop->get_array()) {
-    if (!element.is_string()) {
-      body->WrongType("stop", "an array of strings");
-      return;
-    }
-    result->stop.emplace_back(element.get_string());
-  }
-}
-
-template <typename Number>
-void ReadIntegers(ObjectReader* body, std::string_view key, std::vector<Number>* numbers) {
-  const json::array* array = body->Array(key);
-  if (array == nullptr) return;
-  for (const json::value& element : *array) {
-    if (!element.is_int64() || !std::in_range<Number>(element.get_int64())) {
-      body->WrongType(key, "an array of integers");
-      return;
-    }
-    numbers->push_back(static_cast<Number>(element.get_int64()));
-  }
-}
-
-std::optional<uint64_t> ReadSeed(ObjectReader* body) {
-  const json::value* seed = body->Find("seed");
-  if (seed == nullptr) return std::nullopt;
-  if (seed->is_uint64()) return seed->get_uint64();
-  const auto number = body->Integer("seed", 0, kMaxInt64);
-  if (!number) return std::nullopt;
-  return static_cast<uint64_t>(*number);
-}
-
-void ReadLogitBias(ObjectReader* body, ChatBody* result) {
-  const json::value* bias = body->Find("logit_bias");
-  if (bias == nullptr) return;
-  if (!bias->is_object()) {
-    body->WrongType("logit_bias", "an object");
-    return;
-  }
-  for (const auto& member : bias->get_object()) {
-    const std::optional<double> number = AsNumber(member.value());
-    if (!number) {
-      body->WrongType("logit_bias", "an object of numbers");
-      return;
-    }
-    result->logit_bias.emplace_back(std::string(member.key()), *number);
-  }
-}
-
-void ReadSampling(ObjectReader* body, const ChatRequestOptions& options, ChatBody* result) {
-  static const std::vector<std::string_view> kModes = {"auto", "strict", "rejection"};
-  result->max_tokens = body->Integer("max_tokens", 0, kMaxUint32);
-  result->max_completion_tokens = body->Integer("max_completion_tokens", 0, kMaxUint32);
-  result->min_tokens = body->Integer("min_tokens", 0, kMaxInt32);
-  result->temperature = body->Number("temperature");
-  result->top_p = body->Number("top_p");
-  result->top_k = body->Integer("top_k", kMinInt32, kMaxInt32);
-  result->min_p = body->Number("min_p");
-  result->repetition_penalty = body->Number("repetition_penalty");
-  result->frequency_penalty = body->Number("frequency_penalty");
-  result->presence_penalty = body->Number("presence_penalty");
-  result->n = body->Integer("n", 0, kMaxUint8);
-  result->seed = ReadSeed(body);
-  if (auto mode = body->OneOf("sampling_mode", kModes)) {
-    result->sampling_mode = static_cast<SamplingMode>(*mode);
-  }
-  ReadLogitBias(body, result);
-  ReadStop(body, result);
-  ReadIntegers(body, "stop_token_ids", &result->stop_token_ids);
-  result->include_stop_str_in_output = body->Bool("include_stop_str_in_output");
-  result->ignore_eos = body->Bool("ignore_eos");
-  result->logprobs = body->Bool("logprobs");
-  result->top_logprobs =
-      body->Integer("top_logprobs", 0, std::max<int64_t>(kMaxUint8, options.max_top_logprobs));
-}
-
-void ReadStream(ObjectReader* body, ChatBody* result) {
-  result->stream = body->Bool("stream");
-  if (auto options = body->Object("stream_options")) {
-    result->has_stream_options = true;
-    result->include_usage = options->Bool("include_usage").value_or(false);
-    result->continuous_usage_stats = options->Bool("continuous_usage_stats").value_or(false);
-    options->Bool("include_obfuscation");
-  }
-}
-
-void ReadLabels(ObjectReader* body, RequestLabels* labels) {
-  static const std::vector<std::string_view> kCacheModes = {"implicit", "explicit"};
-  static const std::vector<std::string_view> kTiers = {"auto",     "default", "flex", "scale",
-                                                       "priority", "fast",    "batch"};
-  labels->user = body->String("user").value_or("");
-  labels->safety_identifier = body->String("safety_identifier").value_or("");
-  labels->user_id = body->String("user_id").value_or("");
-  labels->cache_salt = body->String("cache_salt").value_or("");
-  labels->prompt_cache_key = body->String("prompt_cache_key").value_or("");
-  labels->prompt_cache_retention = body->String("prompt_cache_retention").value_or("");
-  if (auto cache = body->Object("prompt_cache_options")) {
-    if (auto mode = cache->OneOf("mode", kCacheModes)) {
-      labels->prompt_cache_mode = kCacheModes[*mode];
-    }
-    labels->prompt_cache_ttl = cache->String("ttl").value_or("");
-  }
-  if (auto tier = body->OneOf("service_tier", kTiers)) labels->service_tier = kTiers[*tier];
-  labels->request_id = body->String("request_id").value_or("");
-  labels->session_id = body->String("session_id").value_or("");
-  labels->priority = body->Integer("priority", kMinInt64, kMaxInt64).value_or(0);
-}
-
-void ReadTestHooks(ObjectReader* body, TestHookFields* hooks) {
-  constexpr int64_t kMaxCommit = 8;
-  ReadIntegers(body, "test_force_ids", &hooks->force_ids);
-  hooks->force_text = body->String("test_force_text").value_or("");
-  ReadIntegers(body, "test_force_accept", &hooks->force_accept);
-  const json::value* commit = body->Find("test_commit");
-  if (commit != nullptr && commit->is_string() && commit->get_string() == "all") {
-    hooks->commit = -1;
-  } else {
-    hooks->commit = static_cast<int32_t>(body->Integer("test_commit", 1, kMaxCommit).value_or(0));
-  }
-}
-
 void ReadIgnored(ObjectReader* body, ChatBody* result) {
   for (std::string_view key : kIgnoredFields) {
     if (body->Find(key) != nullptr) result->ignored_fields.emplace_back(key);
@@ -237,7 +100,10 @@ ChatBody ReadChatBody(const json::value& root, const ChatRequestOptions& options
   result.tool_choice = ReadToolChoice(&body, state);
   result.parallel_tool_calls = body.Bool("parallel_tool_calls");
   result.response_format = ReadResponseFormat(&body);
-  ReadSampling(&body, options, &result);
+  ReadSampling(&body, &result);
+  result.logprobs = body.Bool("logprobs");
+  result.top_logprobs =
+      body.Integer("top_logprobs", 0, std::max<int64_t>(kMaxUint8, options.max_top_logprobs));
   ReadStream(&body, &result);
   ReadStructuredOutputs(&body, &result.structured_outputs);
   ReadLabels(&body, &result.labels);

@@ -150,4 +150,11 @@ std::optional<BodyToolChoice> ReadToolChoice(ObjectReader* body, ReadState* stat
 std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body);
 void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs);
 
+// Fields that raw completions have too. ReadSampling includes the token limits, n, seed, stop and
+// logit_bias, but no logprobs.
+void ReadSampling(ObjectReader* body, ChatBody* result);
+void ReadStream(ObjectReader* body, ChatBody* result);
+void ReadLabels(ObjectReader* body, RequestLabels* labels);
+void ReadTestHooks(ObjectReader* body, TestHookFields* hooks);
+
 }  // namespace deepinfer

@@ -48,8 +48,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Complete();
   void Fail(const ApiError& error);
   ResponseMetrics Metrics() const;
-  // When every submitted choice has ended: completes the record.
+  // Fills the record and the metrics, once.
+  void Account(bool cancelled);
+  // When every submitted choice has ended: lets go of the record.
   void CloseIfEnded();
+  int64_t GeneratedTokens() const;
 
   Gateway& gateway() const { return *plan_.model->context.gateway; }
 
@@ -64,7 +67,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Choice> choices_;
   SteadyTime first_token_{};
   SteadyTime finished_{};
-  int64_t tokens_at_departure_ = -1;
+  int64_t tokens_at_departure_ = 0;
+  bool accounted_ = false;
   bool stream_started_ = false;
   bool answered_ = false;
   bool closed_ = false;
@@ -100,11 +104,8 @@ void Generation::Start() {
 void Generation::OnClientGone() {
   client_gone_.store(true, std::memory_order_release);
   for (const Choice& choice : choices_) gateway().Cancel(choice.engine_id);
-  queue_->Post([self = shared_from_this()] {
-    int64_t generated = 0;
-    for (const Choice& choice : self->choices_) generated += choice.counters.generated_tokens;
-    self->tokens_at_departure_ = generated;
-  });
+  queue_->Post(
+      [self = shared_from_this()] { self->tokens_at_departure_ = self->GeneratedTokens(); });
 }
 
 void Generation::SubmitAll() {
@@ -201,6 +202,7 @@ void Generation::Complete() {
   finished_ = std::chrono::steady_clock::now();
   state_.metrics.OnParserEvents(plan_.answer->malformed());
   state_.metrics.OnNanLogprobs(plan_.answer->num_nan_logprobs());
+  Account(/*cancelled=*/false);
   if (plan_.stream) {
     const std::string usage = plan_.answer->UsageChunk();
     if (!usage.empty()) exchange_->Send(SseData(usage));
@@ -225,6 +227,7 @@ void Generation::Fail(const ApiError& error) {
     if (choice.submitted && !choice.ended) gateway().Cancel(choice.engine_id);
   }
   NoteError(exchange_->request(), error.code);
+  Account(/*cancelled=*/false);
   if (stream_started_) {
     exchange_->Send(SseData(OpenAiErrorBody(error)));
     exchange_->Send(std::string(kSseDone));
@@ -234,33 +237,49 @@ void Generation::Fail(const ApiError& error) {
   }
 }
 
-void Generation::CloseIfEnded() {
-  const bool all_ended = std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
-    return choice.ended || !choice.submitted;
-  });
-  if (!all_ended || std::exchange(closed_, true)) return;
-  const bool cancelled = client_gone_.load(std::memory_order_acquire) && !answered_;
+int64_t Generation::GeneratedTokens() const {
   int64_t generated = 0;
   for (const Choice& choice : choices_) generated += choice.counters.generated_tokens;
+  return generated;
+}
+
+void Generation::Account(bool cancelled) {
+  if (std::exchange(accounted_, true)) return;
   const UsageCounts usage = plan_.answer->usage();
-  if (finished_ == SteadyTime{}) finished_ = std::chrono::steady_clock::now();
+  const RequestCounters& counters = choices_.front().counters;
+  const SteadyTime received = exchange_->request().received;
+  RequestFacts copy;
   record_->Update([&](RequestFacts& facts) {
     facts.cancelled = cancelled;
     facts.prompt_tokens = usage.prompt_tokens;
     facts.cached_tokens = usage.cached_tokens;
     facts.computed_tokens = usage.computed_tokens;
     facts.replayed_tokens = usage.replayed_tokens;
-    facts.completion_tokens = cancelled ? generated : usage.completion_tokens;
-    facts.wasted_tokens = cancelled ? generated - std::max<int64_t>(tokens_at_departure_, 0)
-                                    : generated - usage.completion_tokens;
-    facts.queue_us = choices_.front().counters.queue_us;
-    facts.prefill_us = choices_.front().counters.prefill_us;
-    facts.decode_us = choices_.front().counters.decode_us;
-    const SteadyTime received = exchange_->request().received;
+    // A client that left sees no usage: everything the engine committed counts.
+    facts.completion_tokens = cancelled ? GeneratedTokens() : usage.completion_tokens;
+    facts.queue_us = counters.queue_us;
+    facts.prefill_us = counters.prefill_us;
+    facts.decode_us = counters.decode_us;
     if (first_token_ != SteadyTime{}) facts.ttft_us = MicrosBetween(received, first_token_);
     facts.e2e_us = MicrosBetween(received, finished_);
     facts.finish_reason = plan_.answer->finish_reason(0);
+    copy = facts;
   });
+  state_.metrics.OnGeneration(copy);
+}
+
+void Generation::CloseIfEnded() {
+  const bool all_ended = std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
+    return choice.ended || !choice.submitted;
+  });
+  if (!all_ended || std::exchange(closed_, true)) return;
+  const bool cancelled = !answered_;
+  if (cancelled) finished_ = std::chrono::steady_clock::now();
+  Account(cancelled);
+  const int64_t useful = cancelled ? tokens_at_departure_ : plan_.answer->usage().completion_tokens;
+  const int64_t wasted = std::max<int64_t>(GeneratedTokens() - useful, 0);
+  state_.metrics.OnWastedTokens(wasted);
+  record_->Update([&](RequestFacts& facts) { facts.wasted_tokens = wasted; });
   record_->Leave();
 }
 

@@ -200,60 +200,9 @@ struct ServerMetrics::Impl {
   Histograms http_response_size{registry, "http_response_size_bytes", "Response bodies.", labels,
                                 compat};
 
-  void OnHttp(const RequestFacts& facts);
-  void OnGeneration(const RequestFacts& facts);
-
   std::mutex fields_mutex;
   std::set<std::string> field_labels;  // under fields_mutex
 };
-
-void ServerMetrics::Impl::OnHttp(const RequestFacts& facts) {
-  http_requests
-      .Get({{"handler", facts.route},
-            {"method", MethodLabel(facts.method)},
-            {"status", std::to_string(facts.outcome.status)}})
-      .Increment();
-  const Labels handler{{"handler", facts.route}};
-  http_duration.Get(handler, TtftBuckets())
-      .Observe(std::chrono::duration<double>(facts.outcome.duration).count());
-  http_request_size.Get(handler, BytesBuckets()).Observe(static_cast<double>(facts.request_bytes));
-  http_response_size.Get(handler, BytesBuckets())
-      .Observe(static_cast<double>(facts.outcome.response_bytes));
-}
-
-void ServerMetrics::Impl::OnGeneration(const RequestFacts& facts) {
-  const auto count = [](int64_t value) { return static_cast<double>(value); };
-  requests.Get({{"outcome", std::string(OutcomeOf(facts))}}).Increment();
-  prompt_tokens.Increment(count(facts.prompt_tokens));
-  generation_tokens.Increment(count(facts.completion_tokens));
-  cache_queries.Increment(count(facts.prompt_tokens));
-  cache_hits.Increment(count(facts.cached_tokens));
-  by_source.Get({{"source", "local_cache_hit"}}).Increment(count(facts.cached_tokens));
-  by_source.Get({{"source", "local_compute"}}).Increment(count(facts.computed_tokens));
-  tokens.Get({{"class", "cached"}}).Increment(count(facts.cached_tokens));
-  tokens.Get({{"class", "computed"}}).Increment(count(facts.computed_tokens));
-  tokens.Get({{"class", "generated"}}).Increment(count(facts.completion_tokens));
-  tokens.Get({{"class", "replayed"}}).Increment(count(facts.replayed_tokens));
-  tokens.Get({{"class", "wasted"}}).Increment(count(facts.wasted_tokens));
-  if (facts.cancelled) {
-    cancelled_tokens.Get({{"phase", "prefill"}}).Increment(count(facts.computed_tokens));
-    cancelled_tokens.Get({{"phase", "decode"}}).Increment(count(facts.completion_tokens));
-  }
-  params_n.Observe(facts.num_choices);
-  params_max_tokens.Observe(count(facts.max_tokens));
-  request_prompt.Observe(count(facts.prompt_tokens));
-  request_generation.Observe(count(facts.completion_tokens));
-  if (facts.ttft_us < 0) return;
-  ttft.Observe(Seconds(facts.ttft_us));
-  e2e.Observe(Seconds(facts.e2e_us));
-  queue.Observe(Seconds(facts.queue_us));
-  prefill.Observe(Seconds(facts.prefill_us));
-  decode.Observe(Seconds(facts.decode_us));
-  inference.Observe(Seconds(facts.prefill_us + facts.decode_us));
-  if (facts.completion_tokens > 1) {
-    per_token.Observe(Seconds(facts.e2e_us - facts.ttft_us) / count(facts.completion_tokens - 1));
-  }
-}
 
 ServerMetrics::ServerMetrics(const std::string& model_name, MetricsCompat compat)
     : impl_(std::make_unique<Impl>(model_name, compat)) {}
@@ -261,9 +210,57 @@ ServerMetrics::ServerMetrics(const std::string& model_name, MetricsCompat compat
 ServerMetrics::~ServerMetrics() = default;
 
 void ServerMetrics::OnRequest(const RequestFacts& facts) {
-  impl_->OnHttp(facts);
+  impl_->http_requests
+      .Get({{"handler", facts.route},
+            {"method", MethodLabel(facts.method)},
+            {"status", std::to_string(facts.outcome.status)}})
+      .Increment();
+  const Labels handler{{"handler", facts.route}};
+  impl_->http_duration.Get(handler, TtftBuckets())
+      .Observe(std::chrono::duration<double>(facts.outcome.duration).count());
+  impl_->http_request_size.Get(handler, BytesBuckets())
+      .Observe(static_cast<double>(facts.request_bytes));
+  impl_->http_response_size.Get(handler, BytesBuckets())
+      .Observe(static_cast<double>(facts.outcome.response_bytes));
   if (!facts.error_code.empty()) OnError(facts.error_code);
-  if (facts.generated) impl_->OnGeneration(facts);
+}
+
+void ServerMetrics::OnGeneration(const RequestFacts& facts) {
+  Impl& m = *impl_;
+  const auto count = [](int64_t value) { return static_cast<double>(value); };
+  m.requests.Get({{"outcome", std::string(OutcomeOf(facts))}}).Increment();
+  m.prompt_tokens.Increment(count(facts.prompt_tokens));
+  m.generation_tokens.Increment(count(facts.completion_tokens));
+  m.cache_queries.Increment(count(facts.prompt_tokens));
+  m.cache_hits.Increment(count(facts.cached_tokens));
+  m.by_source.Get({{"source", "local_cache_hit"}}).Increment(count(facts.cached_tokens));
+  m.by_source.Get({{"source", "local_compute"}}).Increment(count(facts.computed_tokens));
+  m.tokens.Get({{"class", "cached"}}).Increment(count(facts.cached_tokens));
+  m.tokens.Get({{"class", "computed"}}).Increment(count(facts.computed_tokens));
+  m.tokens.Get({{"class", "generated"}}).Increment(count(facts.completion_tokens));
+  m.tokens.Get({{"class", "replayed"}}).Increment(count(facts.replayed_tokens));
+  if (facts.cancelled) {
+    m.cancelled_tokens.Get({{"phase", "prefill"}}).Increment(count(facts.computed_tokens));
+    m.cancelled_tokens.Get({{"phase", "decode"}}).Increment(count(facts.completion_tokens));
+  }
+  m.params_n.Observe(facts.num_choices);
+  m.params_max_tokens.Observe(count(facts.max_tokens));
+  m.request_prompt.Observe(count(facts.prompt_tokens));
+  m.request_generation.Observe(count(facts.completion_tokens));
+  if (facts.ttft_us < 0) return;
+  m.ttft.Observe(Seconds(facts.ttft_us));
+  m.e2e.Observe(Seconds(facts.e2e_us));
+  m.queue.Observe(Seconds(facts.queue_us));
+  m.prefill.Observe(Seconds(facts.prefill_us));
+  m.decode.Observe(Seconds(facts.decode_us));
+  m.inference.Observe(Seconds(facts.prefill_us + facts.decode_us));
+  if (facts.completion_tokens > 1) {
+    m.per_token.Observe(Seconds(facts.e2e_us - facts.ttft_us) / count(facts.completion_tokens - 1));
+  }
+}
+
+void ServerMetrics::OnWastedTokens(int64_t count) {
+  impl_->tokens.Get({{"class", "wasted"}}).Increment(static_cast<double>(count));
 }
 
 void ServerMetrics::OnTokens(double seconds, int64_t num_tokens) {

@@ -21,8 +21,13 @@ class ServerMetrics {
   ServerMetrics(const std::string& model_name, MetricsCompat compat);
   ~ServerMetrics();
 
-  // Counts everything a finished request stands for, once.
+  // The HTTP side of a finished request: count, times, sizes, error code.
   void OnRequest(const RequestFacts& facts);
+  // The tokens and times of a generation; counted before the client can see that it ended, so
+  // that a scrape behind an answer includes it.
+  void OnGeneration(const RequestFacts& facts);
+  // Tokens generated for nobody, known only when the engine has let go of the request.
+  void OnWastedTokens(int64_t count);
   // Time between two events of a choice, the second with num_tokens tokens.
   void OnTokens(double seconds, int64_t num_tokens);
   void OnFinish(std::string_view finish_reason);

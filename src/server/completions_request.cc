@@ -1,0 +1,190 @@
+#include "server/completions_request.h"
+
+#include <fmt/format.h>
+
+#include <boost/json.hpp>
+#include <utility>
+
+#include "server/chat_body.h"
+#include "server/chat_convert.h"
+#include "server/error_response.h"
+#include "server/field_reader.h"
+#include "server/json_body.h"
+#include "text/special_tokens.h"
+#include "text/tokenizer.h"
+
+namespace deepinfer {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int32_t kDefaultMaxTokens = 16;
+constexpr size_t kMaxPrompts = 1024;
+constexpr int32_t kMaxFillTokens = 4096;  // output limit with a suffix
+
+bool ReadIds(const json::array& array, std::vector<int32_t>* ids) {
+  for (const json::value& element : array) {
+    if (!element.is_int64() || !std::in_range<int32_t>(element.get_int64())) return false;
+    ids->push_back(static_cast<int32_t>(element.get_int64()));
+  }
+  return true;
+}
+
+// A string, an array of strings, an array of ids, an array of arrays of ids; absent: empty text.
+void ReadPrompts(ObjectReader* body, std::vector<RawPrompt>* prompts) {
+  constexpr std::string_view kExpected =
+      "a string, an array of strings, an array of token ids or an array of such arrays";
+  const json::value* value = body->Find("prompt");
+  if (value == nullptr) {
+    prompts->push_back({.text = std::string(), .ids = {}});
+    return;
+  }
+  if (value->is_string()) {
+    prompts->push_back({.text = std::string(value->get_string()), .ids = {}});
+    return;
+  }
+  if (!value->is_array()) return body->WrongType("prompt", kExpected);
+  const json::array& array = value->get_array();
+  if (array.empty() || array.size() > kMaxPrompts) {
+    if (!array.empty() && !array.front().is_int64()) {
+      return body->Fail("prompt", "invalid_value",
+                        fmt::format("Invalid 'prompt': at most {} prompts.", kMaxPrompts));
+    }
+    if (array.empty())
+      return body->Fail("prompt", "invalid_value", "Invalid 'prompt': empty array.");
+  }
+  if (array.front().is_int64() || array.front().is_uint64()) {
+    RawPrompt prompt;
+    if (!ReadIds(array, &prompt.ids)) return body->WrongType("prompt", kExpected);
+    prompts->push_back(std::move(prompt));
+    return;
+  }
+  for (const json::value& element : array) {
+    RawPrompt prompt;
+    if (element.is_string() && array.front().is_string()) {
+      prompt.text = std::string(element.get_string());
+    } else if (!element.is_array() || !array.front().is_array() ||
+               !ReadIds(element.get_array(), &prompt.ids)) {
+      return body->WrongType("prompt", kExpected);
+    }
+    prompts->push_back(std::move(prompt));
+  }
+}
+
+Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
+                std::optional<int64_t> best_of, CompletionsRequest* request) {
+  ChatRequest& common = request->common;
+  common.model = body.model;
+  common.return_token_ids = body.return_token_ids;
+  common.test_hooks = body.test_hooks;
+  common.labels = body.labels;
+  common.unknown_fields = body.unknown_fields;
+  // Raw completions have no thinking mode; the sampling rules of the plain mode apply.
+  common.conversation.thinking = false;
+  if (options.resolve_model && !options.resolve_model(body.model)) {
+    ApiError error = ModelNotFoundError(body.model, options.served_models);
+    error.status = options.unknown_model_status;
+    return error;
+  }
+  if (Refusal refusal = ConvertStop(body, options, &common)) return refusal;
+  if (Refusal refusal = ConvertStream(body, &common)) return refusal;
+  if (Refusal refusal = ConvertSampling(body, options, &common)) return refusal;
+  if (Refusal refusal = ConvertLabels(body, &common)) return refusal;
+  if (!common.max_tokens) common.max_tokens = kDefaultMaxTokens;
+  if (best_of && *best_of < common.num_choices) {
+    return Refuse("best_of", "'best_of' must not be less than 'n'.");
+  }
+  if (best_of && *best_of > common.num_choices) {
+    return UnsupportedParameterError("best_of", "'best_of' above 'n' is not supported");
+  }
+  if (request->suffix &&
+      (request->echo || request->prompts.size() != 1 || !request->prompts.front().text)) {
+    return Refuse("suffix", "'suffix' needs one text prompt and no 'echo'.");
+  }
+  if (request->suffix && *common.max_tokens > kMaxFillTokens) {
+    return Refuse("max_tokens", fmt::format("With 'suffix' at most {} tokens.", kMaxFillTokens));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body_text,
+                                                      const ChatRequestOptions& options,
+                                                      const CompletionsLimits& limits) {
+  ApiResult<JsonDocument> document = ParseJsonBody(body_text);
+  if (!document) return tl::unexpected(std::move(document.error()));
+  ReadState state;
+  state.document = &*document;
+  state.reject_duplicate_keys = options.reject_duplicate_keys;
+
+  CompletionsRequest request;
+  ChatBody body;
+  ObjectReader reader(&state, document->root(), "");
+  std::optional<int64_t> best_of;
+  if (reader.valid()) {
+    body.model = reader.RequiredString("model");
+    ReadPrompts(&reader, &request.prompts);
+    request.suffix = reader.String("suffix");
+    request.echo = reader.Bool("echo").value_or(false);
+    if (auto logprobs = reader.Integer("logprobs", 0, limits.max_logprobs)) {
+      request.logprobs = static_cast<int32_t>(*logprobs);
+    }
+    best_of = reader.Integer("best_of", 1, 128);
+    ReadSampling(&reader, &body);
+    ReadStream(&reader, &body);
+    ReadLabels(&reader, &body.labels);
+    body.return_token_ids = reader.Bool("return_token_ids").value_or(false);
+    if (options.test_hooks) ReadTestHooks(&reader, &body.test_hooks);
+    body.unknown_fields = reader.UnreadKeys();
+    if (options.strict_fields && !body.unknown_fields.empty()) {
+      reader.Fail(body.unknown_fields.front(), "unknown_parameter",
+                  fmt::format("Unknown parameter: '{}'.", body.unknown_fields.front()));
+    }
+  }
+  if (state.error) return tl::unexpected(std::move(*state.error));
+  if (Refusal refusal = Convert(body, options, best_of, &request)) {
+    return tl::unexpected(std::move(*refusal));
+  }
+  return request;
+}
+
+ApiResult<std::vector<int32_t>> EncodeRawPrompt(const Tokenizer& tokenizer,
+                                                const SpecialTokens& special,
+                                                const RawPrompt& prompt,
+                                                const std::optional<std::string>& suffix,
+                                                bool specials) {
+  std::vector<int32_t> ids;
+  const auto encode = [&](std::string_view text) {
+    if (specials) {
+      tokenizer.EncodeWithSpecials(text, &ids);
+    } else {
+      tokenizer.EncodeText(text, &ids);
+    }
+  };
+  if (suffix) {
+    if (!special.fim_begin || !special.fim_hole || !special.fim_end) {
+      return tl::unexpected(
+          UnsupportedParameterError("suffix", "The model has no fill-in-the-middle tokens"));
+    }
+    ids = {special.bos, *special.fim_begin};
+    encode(*prompt.text);
+    ids.push_back(*special.fim_hole);
+    encode(*suffix);
+    ids.push_back(*special.fim_end);
+    return ids;
+  }
+  if (prompt.text) {
+    encode(*prompt.text);
+  } else {
+    for (const int32_t id : prompt.ids) {
+      if (tokenizer.IsValidId(id)) continue;
+      return tl::unexpected(Refuse("prompt", fmt::format("Token id {} does not exist.", id)));
+    }
+    ids = prompt.ids;
+  }
+  if (ids.empty() || ids.front() != special.bos) ids.insert(ids.begin(), special.bos);
+  return ids;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,93 @@
+#include "server/prepare_chat.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "server/error_response.h"
+#include "text/prompt_encoder.h"
+
+namespace deepinfer {
+namespace {
+
+// Nothing is dropped silently: a constraint that cannot be enforced refuses the request. Calls
+// with tool_choice auto need none, the output parser takes what the model writes.
+std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatRequest& request) {
+  if (!request.images.empty() && !model.context.card.vision) {
+    return UnsupportedParameterError("messages", "The model does not take images");
+  }
+  const auto refuse = [](const OutputConstraint& constraint) -> std::optional<ApiError> {
+    if (constraint.kind == ConstraintKind::kToolCall) return std::nullopt;
+    if (constraint.kind == ConstraintKind::kToolCallRequired) {
+      return UnsupportedParameterError(
+          "tool_choice", "Forced tool calls are not supported by this server; use \"auto\"");
+    }
+    return UnsupportedParameterError("response_format",
+                                     "Constrained output (" +
+                                         std::string(ConstraintKindName(constraint.kind)) +
+                                         ") is not supported by this server");
+  };
+  for (const auto* constraint : {&request.constraint, &request.answer_constraint}) {
+    if (!constraint->has_value()) continue;
+    if (auto error = refuse(**constraint)) return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body) {
+  PreparedChat prepared;
+  ApiResult<ChatRequest> request = ParseChatRequest(body, model.chat);
+  if (!request) return tl::unexpected(std::move(request.error()));
+  prepared.request = std::move(*request);
+  if (auto error = CheckRunnable(model, prepared.request)) return tl::unexpected(std::move(*error));
+  prepared.segments = Render(prepared.request.conversation);
+  Result<std::vector<int32_t>> ids = EncodeSegments(*model.context.tokenizer, prepared.segments);
+  if (!ids.ok()) return tl::unexpected(ApiErrorFromStatus(ids.status()));
+  prepared.prompt_ids = *std::move(ids);
+  return prepared;
+}
+
+std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model) {
+  if (key == nullptr || key->AllowsModel(model)) return std::nullopt;
+  ApiError error;
+  error.status = 403;
+  error.stage = ErrorStage::kServe;
+  error.type = "permission_error";
+  error.code = "permission_denied";
+  error.param = "model";
+  error.message = "This API key may not use the model";
+  return error;
+}
+
+void SetServerLimits(const ServerState& state, const ServedModel& model,
+                     const HttpRequest& http_request, EngineRequest* request) {
+  using std::chrono::microseconds;
+  int64_t timeout_us =
+      std::chrono::duration_cast<microseconds>(state.options.request_timeout).count();
+  // Seconds until the client gives up; longer answers would be thrown away.
+  const std::string_view text = http_request.Header("x-stainless-read-timeout");
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
+      seconds * 1e6 < static_cast<double>(timeout_us)) {
+    timeout_us = static_cast<int64_t>(seconds * 1e6);
+  }
+  request->deadline_us = SteadyClock().NowUs() + timeout_us;
+  if (model.context.special.image) {
+    request->sampling.banned_ids.push_back(*model.context.special.image);
+  }
+}
+
+uint64_t RandomSeed() {
+  uint64_t seed = 0;
+  DI_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  return seed;
+}
+
+}  // namespace deepinfer

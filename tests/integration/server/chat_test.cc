@@ -1,0 +1,261 @@
+// /v1/chat/completions over real sockets: answers, streams, stop strings, usage.
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+#include "integration/server/server_fixture.h"
+
+namespace deepinfer {
+namespace {
+
+using namespace testing;  // NOLINT: the helpers of this folder
+
+constexpr std::string_view kPath = "/v1/chat/completions";
+
+class ChatTest : public ServerTest {
+ protected:
+  json::value Message(const json::value& body) {
+    return body.at("choices").as_array().at(0).at("message");
+  }
+  int64_t Usage(const json::value& body, std::string_view field) {
+    return body.at("usage").at({field.data(), field.size()}).as_int64();
+  }
+};
+
+TEST_F(ChatTest, AnswersWithTextAndExactUsage) {
+  Start();
+  SetText("The answer is 42.");
+  worker_->SetCached(2);
+  const ClientResponse response = Post(kPath, ChatBody());
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::value body = ParseBody(response);
+  EXPECT_EQ(body.at("object").as_string(), "chat.completion");
+  EXPECT_EQ(body.at("model").as_string(), kModel);
+  EXPECT_TRUE(std::string(body.at("id").as_string()).starts_with("chatcmpl-"));
+  EXPECT_TRUE(std::string(body.at("system_fingerprint").as_string()).starts_with("deepinfer-"));
+  EXPECT_EQ(Message(body).at("content").as_string(), "The answer is 42.");
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "stop");
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 1u);
+  EXPECT_EQ(Usage(body, "prompt_tokens"), static_cast<int64_t>(submitted[0].prompt_ids.size()));
+  EXPECT_EQ(Usage(body, "completion_tokens"),
+            static_cast<int64_t>(Encode("The answer is 42.").size()) + 1);
+  EXPECT_EQ(Usage(body, "prompt_cache_hit_tokens"), 2);
+  EXPECT_EQ(response.headers.at("x-deepinfer-cached-tokens"), "2");
+  EXPECT_EQ(response.headers.at("x-deepinfer-queue-ms"), "1");
+}
+
+TEST_F(ChatTest, PromptIsTheRenderedConversation) {
+  Start();
+  ASSERT_EQ(Post(kPath, ChatBody()).status, 200);
+  EXPECT_EQ(worker_->submitted().at(0).prompt_ids,
+            Encode("<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>"));
+}
+
+TEST_F(ChatTest, StreamEqualsNonStreamForEveryCommitSize) {
+  Start();
+  const std::string text = "Reasoned well.</think>\n\nGrüße, 你好 and \xF0\x9F\x98\x80 done.";
+  SetText(text);
+  const json::object body =
+      ChatBody({{"thinking", {{"type", "enabled"}}}, {"logprobs", true}, {"top_logprobs", 2}});
+  const json::value whole = ParseBody(Post(kPath, body));
+  const json::value message = Message(whole);
+  EXPECT_EQ(message.at("reasoning_content").as_string(), "Reasoned well.");
+  EXPECT_EQ(message.at("content").as_string(), "Grüße, 你好 and \xF0\x9F\x98\x80 done.");
+  json::object streamed = body;
+  streamed["stream"] = true;
+  streamed["stream_options"] = {{"include_usage", true}};
+  for (const int32_t commit : {1, 2, 3, 5, 8, 0}) {
+    worker_->SetCommit(commit);
+    const auto events = ParseEvents(Post(kPath, streamed));
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(JoinDeltas(events, "content"), message.at("content").as_string()) << commit;
+    EXPECT_EQ(JoinDeltas(events, "reasoning_content"), message.at("reasoning_content").as_string());
+    EXPECT_EQ(events.back().at("usage"), whole.at("usage"));
+    json::array logprobs;
+    for (const json::value& event : events) {
+      for (const json::value& choice : event.at("choices").as_array()) {
+        const json::value* entry = choice.as_object().if_contains("logprobs");
+        if (entry == nullptr || !entry->is_object()) continue;
+        const json::value* content = entry->get_object().if_contains("content");
+        if (content == nullptr || !content->is_array()) continue;
+        for (const json::value& token : content->get_array()) logprobs.push_back(token);
+      }
+    }
+    EXPECT_EQ(json::value(logprobs), whole.at("choices").at(0).at("logprobs").at("content"))
+        << commit;
+  }
+}
+
+TEST_F(ChatTest, StreamHasOneRoleOneFinishAndUsageOnlyWhenAsked) {
+  Start();
+  const ClientResponse response = Post(kPath, ChatBody({{"stream", true}}));
+  EXPECT_EQ(response.headers.at("content-type"), "text/event-stream");
+  EXPECT_EQ(response.headers.at("cache-control"), "no-cache");
+  EXPECT_EQ(response.headers.at("x-accel-buffering"), "no");
+  const auto events = ParseEvents(response);
+  ASSERT_GE(events.size(), 2u);
+  int roles = 0;
+  int finishes = 0;
+  for (const json::value& event : events) {
+    EXPECT_FALSE(event.as_object().contains("usage"));
+    const json::value& choice = event.at("choices").at(0);
+    roles += choice.at("delta").as_object().contains("role") ? 1 : 0;
+    finishes += choice.at("finish_reason").is_string() ? 1 : 0;
+  }
+  EXPECT_EQ(roles, 1);
+  EXPECT_EQ(finishes, 1);
+  EXPECT_TRUE(events.front().at("choices").at(0).at("delta").as_object().contains("role"));
+}
+
+TEST_F(ChatTest, IncludeUsageAddsOneLastChunkWithoutChoices) {
+  Start();
+  const auto events = ParseEvents(
+      Post(kPath, ChatBody({{"stream", true}, {"stream_options", {{"include_usage", true}}}})));
+  ASSERT_GE(events.size(), 3u);
+  for (size_t i = 0; i + 1 < events.size(); ++i) EXPECT_TRUE(events[i].at("usage").is_null());
+  EXPECT_TRUE(events.back().at("choices").as_array().empty());
+  EXPECT_TRUE(events.back().at("usage").is_object());
+}
+
+TEST_F(ChatTest, EveryReadOfASlowStreamHoldsWholeEvents) {
+  Start();
+  worker_->Hold();
+  TestClient client(port());
+  client.Send("POST", kPath, json::serialize(ChatBody({{"stream", true}})));
+  ASSERT_TRUE(client.ReadHead());
+  ASSERT_TRUE(worker_->WaitSubmitted(1));
+  for (int i = 0; i < 3; ++i) {
+    worker_->Step();
+    const std::string bytes = client.ReadSome();
+    EXPECT_TRUE(bytes.ends_with("\n\n\r\n")) << bytes;
+    EXPECT_NE(bytes.find("\r\ndata: {"), std::string::npos) << bytes;
+  }
+  worker_->Release();
+}
+
+TEST_F(ChatTest, ChoicesGetDerivedSeedsAndTheirOwnText) {
+  Start();
+  worker_->SetOutputOf([this](const EngineRequest& request) {
+    std::vector<int32_t> ids = Encode(request.request_id.ends_with("-0") ? "first" : "other");
+    ids.push_back(1);
+    return ids;
+  });
+  const json::value body = ParseBody(Post(kPath, ChatBody({{"n", 3}, {"seed", 77}})));
+  ASSERT_EQ(body.at("choices").as_array().size(), 3u);
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("content").as_string(), "first");
+  EXPECT_EQ(body.at("choices").at(2).at("message").at("content").as_string(), "other");
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(submitted[i].sampling.seed, DeriveSeed(77, i));
+    EXPECT_TRUE(submitted[i].sampling.has_seed);
+  }
+  // The prompt is counted once.
+  EXPECT_EQ(Usage(body, "prompt_tokens"), static_cast<int64_t>(submitted[0].prompt_ids.size()));
+}
+
+TEST_F(ChatTest, UnseededRequestsGetDifferentSeeds) {
+  Start();
+  Post(kPath, ChatBody());
+  Post(kPath, ChatBody());
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 2u);
+  EXPECT_FALSE(submitted[0].sampling.has_seed);
+  EXPECT_NE(submitted[0].sampling.seed, submitted[1].sampling.seed);
+}
+
+TEST_F(ChatTest, StopStringEndsTheAnswerAndTheWork) {
+  Start();
+  worker_->SetOutput(Encode("one two STOP three"), /*endless=*/true);
+  worker_->SetNeverFinish(true);
+  for (const bool stream : {false, true}) {
+    const ClientResponse response =
+        Post(kPath, ChatBody({{"stop", "STOP"}, {"max_tokens", 400}, {"stream", stream}}));
+    if (stream) {
+      const auto events = ParseEvents(response);
+      EXPECT_EQ(JoinDeltas(events, "content"), "one two ");
+      EXPECT_EQ(events.back().at("choices").at(0).at("finish_reason").as_string(), "stop");
+    } else {
+      const json::value body = ParseBody(response);
+      EXPECT_EQ(Message(body).at("content").as_string(), "one two ");
+      EXPECT_EQ(body.at("choices").at(0).at("stop_reason").as_string(), "STOP");
+    }
+    EXPECT_TRUE(worker_->WaitCancelled(stream ? 2 : 1));
+  }
+  worker_->SetNeverFinish(false);
+  ExpectAlive();
+}
+
+TEST_F(ChatTest, TokenLimitDefaultsAndCaps) {
+  Start();
+  Post(kPath, ChatBody());
+  Post(kPath, ChatBody({{"max_tokens", 5}}));
+  Post(kPath, ChatBody({{"max_tokens", 5}, {"max_completion_tokens", 7}}));
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  const auto prompt = static_cast<int32_t>(submitted[0].prompt_ids.size());
+  EXPECT_EQ(submitted[0].sampling.max_tokens, kContext - prompt);
+  EXPECT_EQ(submitted[1].sampling.max_tokens, 5);
+  EXPECT_EQ(submitted[2].sampling.max_tokens, 7);
+}
+
+TEST_F(ChatTest, LengthFinish) {
+  Start();
+  worker_->SetOutput(Encode("word "), true);
+  const json::value body = ParseBody(Post(kPath, ChatBody({{"max_tokens", 3}})));
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "length");
+  EXPECT_EQ(Usage(body, "completion_tokens"), 3);
+}
+
+TEST_F(ChatTest, ToolCallsAreParsedWithToolsOn) {
+  Start();
+  SetText(
+      "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n"
+      "<｜DSML｜ parameter name=\"x\" string=\"true\">v</｜DSML｜ parameter>\n"
+      "</｜DSML｜ invoke>\n</｜DSML｜ calls>");
+  const json::object body =
+      ChatBody({{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}});
+  const json::value answer = ParseBody(Post(kPath, body));
+  const json::value& choice = answer.at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "tool_calls");
+  const json::value& call = choice.at("message").at("tool_calls").at(0);
+  EXPECT_EQ(call.at("function").at("name").as_string(), "f");
+  EXPECT_EQ(call.at("function").at("arguments").as_string(), "{\"x\": \"v\"}");
+}
+
+TEST_F(ChatTest, AliasesAndRenderedPrompt) {
+  options_.model_aliases["alias"] = std::string(kModel);
+  Start();
+  for (const char* path : {"/chat/completions", "/beta/chat/completions"}) {
+    EXPECT_EQ(Post(path, ChatBody({{"model", "alias"}})).status, 200) << path;
+  }
+  const size_t before = worker_->submitted().size();
+  const json::value rendered = ParseBody(Post("/v1/chat/completions/render", ChatBody()));
+  EXPECT_EQ(worker_->submitted().size(), before);
+  EXPECT_EQ(rendered.at("prompt").as_string(),
+            "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>");
+  EXPECT_EQ(rendered.at("num_tokens").as_int64(),
+            static_cast<int64_t>(worker_->submitted().at(0).prompt_ids.size()));
+}
+
+TEST_F(ChatTest, MetricsEqualUsage) {
+  Start();
+  worker_->SetCached(1);
+  int64_t prompt = 0;
+  int64_t completion = 0;
+  int64_t cached = 0;
+  for (int i = 0; i < 3; ++i) {
+    const json::value body = ParseBody(Post(kPath, ChatBody({{"n", i + 1}})));
+    prompt += Usage(body, "prompt_tokens");
+    completion += Usage(body, "completion_tokens");
+    cached += Usage(body, "prompt_cache_hit_tokens");
+  }
+  EXPECT_EQ(Metric("vllm:prompt_tokens_total"), prompt);
+  EXPECT_EQ(Metric("deepinfer:prompt_tokens_total"), prompt);
+  EXPECT_EQ(Metric("deepinfer:generation_tokens_total"), completion);
+  EXPECT_EQ(Metric("deepinfer:prefix_cache_hits_total"), cached);
+  EXPECT_EQ(Metric("vllm:e2e_request_latency_seconds_count"), 3);
+}
+
+}  // namespace
+}  // namespace deepinfer

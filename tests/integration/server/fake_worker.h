@@ -1,0 +1,97 @@
+// A worker that emits given ids in steps the test controls: deterministic, no model.
+// Thread rule: any thread; events are delivered on its own thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cluster/worker.h"
+
+namespace deepinfer::testing {
+
+class FakeWorker final : public Worker {
+ public:
+  explicit FakeWorker(WorkerInfo info);
+  ~FakeWorker() override;
+
+  // --- the script, for requests submitted afterwards ---
+  // Ids every request emits, cycled up to max_tokens when `endless`; else followed by the end
+  // token.
+  void SetOutput(std::vector<int32_t> ids, bool endless = false);
+  // Output chosen per request.
+  void SetOutputOf(std::function<std::vector<int32_t>(const EngineRequest&)> output);
+  void SetCommit(int32_t tokens_per_step);  // 0: all at once
+  void SetCached(int64_t tokens);
+  void SetSubmitStatus(Status status);
+  // After this many tokens requests fail with the status (kError, or kDeadline for that code).
+  void SetFailure(size_t after_tokens, Status status);
+
+  // Requests at their token limit stay until they are cancelled.
+  void SetNeverFinish(bool never_finish);
+
+  // While held no step runs; cancellations still do.
+  void Hold();
+  void Release();
+  void Step();         // one step while held
+  void BlockSubmit();  // Submit blocks its caller until UnblockSubmit
+  void UnblockSubmit();
+
+  // --- what was seen ---
+  std::vector<EngineRequest> submitted() const;
+  std::vector<std::string> cancelled() const;  // ids cancelled while live
+  bool WaitSubmitted(size_t count);
+  bool WaitCancelled(size_t count);
+  bool WaitIdle();
+
+  // --- Worker ---
+  const WorkerInfo& info() const override { return info_; }
+  Status Submit(EngineRequest request, TokenSink sink) override;
+  void Cancel(std::string_view request_id) override;
+  LoadReport Load() const override;
+  void Drain(int64_t deadline_us) override;
+
+ private:
+  struct Live {
+    EngineRequest request;
+    TokenSink sink;
+    std::vector<int32_t> output;
+    size_t emitted = 0;
+    bool cancelled = false;
+  };
+
+  void Loop();
+  TokenEvent NextEvent(Live& live);
+  TokenLogprobs LogprobsOf(int32_t id, int32_t num_top) const;
+  bool HasCancelled() const;
+  bool HasRunnable() const;
+  bool IsRunnable(const Live& live) const;
+
+  const WorkerInfo info_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Live, std::less<>> live_;
+  std::function<std::vector<int32_t>(const EngineRequest&)> output_;
+  std::vector<EngineRequest> submitted_;
+  std::vector<std::string> cancelled_;
+  Status submit_status_;
+  Status failure_;
+  size_t failure_after_ = 0;
+  int32_t commit_ = 1;
+  int64_t cached_ = 0;
+  int steps_allowed_ = -1;  // -1: not held
+  bool never_finish_ = false;
+  bool submit_blocked_ = false;
+  bool draining_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace deepinfer::testing
