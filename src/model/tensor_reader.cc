@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tensor/codecs.h"
+#include "tensor/json_events.h"
 
 namespace deepinfer {
 
@@ -40,6 +41,11 @@ bool TensorReader::IsDequantized(const std::string& name) const {
   return view != nullptr && view->dtype == DType::kBF16;
 }
 
+std::string TensorReader::Where(const std::string& name) const {
+  const int shard = checkpoint_->ShardOf(name);
+  return checkpoint_->shard_path(static_cast<size_t>(shard)) + ": tensor " + QuoteForMessage(name);
+}
+
 const uint8_t* TensorReader::ReadScales(const std::string& name, const Shape& shape) {
   const auto* scales =
       reinterpret_cast<const uint8_t*>(Read(name, {DType::kF8E8M0, DType::kU8}, shape, 1));
@@ -48,7 +54,7 @@ const uint8_t* TensorReader::ReadScales(const std::string& name, const Shape& sh
   for (int64_t d : shape.dims()) count *= d;
   const void* nan = std::memchr(scales, kE8m0Nan, static_cast<size_t>(count));
   if (nan != nullptr) {
-    status_ = DataCorruption("tensor '" + name + "' has a NaN scale (byte 255) at element " +
+    status_ = DataCorruption(Where(name) + " has a NaN scale (byte 255) at element " +
                              std::to_string(static_cast<const uint8_t*>(nan) - scales) +
                              ": the file is damaged, fetch it again");
   }
@@ -59,8 +65,8 @@ void TensorReader::ScanCodes(const std::string& name, const uint8_t* codes, int6
   if (!options_.scan_codes || codes == nullptr) return;
   for (int64_t i = 0; i < count; ++i) {
     if ((codes[i] & 0x7F) == kE4m3Nan) {
-      status_ = DataCorruption("tensor '" + name + "' has a NaN code at element " +
-                               std::to_string(i) + ": the file is damaged, fetch it again");
+      status_ = DataCorruption(Where(name) + " has a NaN code at element " + std::to_string(i) +
+                               ": the file is damaged, fetch it again");
       return;
     }
   }
@@ -84,8 +90,9 @@ WeightMatrix TensorReader::Fp8Rows(const std::string& name, int64_t rows, int64_
   const uint8_t* scales = ReadScales(name + ".scale", {rows, width / 32});
   // A row and its scale are read together, so a table is stored in one piece (model.md §14).
   if (ok() && checkpoint_->ShardOf(weight) != checkpoint_->ShardOf(name + ".scale")) {
-    status_ = DataCorruption("tensor '" + name + ".scale' must lie in the same shard as '" +
-                             weight + "'; fetch the checkpoint again");
+    status_ = DataCorruption(Where(name + ".scale") + " must lie in the same shard as " +
+                             QuoteForMessage(weight) +
+                             ": the checkpoint was split wrongly, fetch it again");
   }
   ScanCodes(weight, codes, rows * width);
   return {WeightFormat::kFp8Group32, rows, width, codes, scales};

@@ -36,6 +36,8 @@ class TensorReader {
   const std::byte* Read(const std::string& name, std::initializer_list<DType> dtypes,
                         const Shape& shape, size_t alignment);
   const uint8_t* ReadScales(const std::string& name, const Shape& shape);
+  // FILE: tensor "NAME", of a tensor that was found.
+  std::string Where(const std::string& name) const;
   bool IsDequantized(const std::string& name) const;
   void ScanCodes(const std::string& name, const uint8_t* codes, int64_t count);
 

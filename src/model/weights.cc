@@ -3,6 +3,7 @@
 #include <string>
 
 #include "model/tensor_reader.h"
+#include "tensor/json_events.h"
 
 namespace deepinfer {
 
@@ -108,8 +109,9 @@ bool IsVisionTensor(std::string_view name) {
 Status CheckLeftovers(const Checkpoint& checkpoint) {
   for (std::string_view name : checkpoint.UnconsumedNames()) {
     if (IsVisionTensor(name)) continue;
-    return DataCorruption("tensor '" + std::string(name) +
-                          "' belongs to no part of the configured model: config.json and the "
+    const size_t shard = static_cast<size_t>(checkpoint.ShardOf(name));
+    return DataCorruption(checkpoint.shard_path(shard) + ": tensor " + QuoteForMessage(name) +
+                          " belongs to no part of the configured model: config.json and the "
                           "shards do not fit together");
   }
   return OkStatus();
