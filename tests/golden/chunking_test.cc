@@ -25,6 +25,7 @@ class Chunking : public ::testing::TestWithParam<Numerics> {
   TinyModelOptions Options() const {
     TinyModelOptions o;
     o.numerics = GetParam();
+    o.threads = 1;
     return o;
   }
 };
@@ -164,7 +165,7 @@ std::vector<int32_t> Greedy(TinyModel& model, const std::vector<int32_t>& prompt
 
 TEST(GoldenGreedy, RefIdsAreEqual) {
   for (const char* file : {"f32_greedy_L5", "f32_greedy_L63"}) {
-    TinyModel model({});
+    TinyModel model({.threads = 1});
     const GoldenFile golden(file);
     std::vector<float> logits;
     EXPECT_EQ(Greedy(model, golden.Ints("prompt"), 32, &logits), golden.Ints("generated"));
@@ -176,6 +177,7 @@ TEST(GoldenGreedy, RefActqIdsAgree) {
   for (const char* file : {"f32_actq_greedy_L5", "f32_actq_greedy_L63"}) {
     TinyModelOptions options;
     options.numerics = Numerics::kRefActq;
+    options.threads = 1;
     TinyModel model(options);
     const GoldenFile golden(file);
     std::vector<float> logits;

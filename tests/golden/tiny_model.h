@@ -18,10 +18,12 @@
 namespace deepinfer {
 
 struct TinyModelOptions {
-  std::string checkpoint = "tiny_fp8fp4";
+  std::string checkpoint = "tiny_fp8fp4";  // a golden one, or the absolute path of another
   Numerics numerics = Numerics::kRef;
   KvFormat kv_format = KvFormat::kQuantized;
-  int threads = 0;  // 0: reference operators; else CPU operators on that many threads
+  // 0: reference operators. Else CPU operators on that many threads; they give the same bits, which
+  // backend_test checks, many times faster.
+  int threads = 0;
   IsaLevel isa = DetectIsaLevel();
 };
 
@@ -39,9 +41,10 @@ class TinyModel {
     ModelOptions model_options;
     model_options.numerics = options.numerics;
     model_options.kv_format = options.kv_format;
+    const bool is_path = options.checkpoint.starts_with('/');
     Result<std::unique_ptr<Model>> model = Model::Load(
-        GoldenPath(options.checkpoint), GoldenFile("engram_constants").Ints("tiny.token_map"),
-        model_options, ops_.get());
+        is_path ? options.checkpoint : GoldenPath(options.checkpoint),
+        GoldenFile("engram_constants").Ints("tiny.token_map"), model_options, ops_.get());
     if (!model.ok()) ADD_FAILURE() << model.status().ToString();
     model_ = *std::move(model);
   }
@@ -112,6 +115,7 @@ class TestSequence {
   }
 
   const std::vector<std::byte>& pool() const { return pool_; }
+  const std::vector<std::byte>& slot() const { return slot_; }
 
  private:
   static void Fill(std::vector<std::byte>* v, size_t size, std::mt19937* rng) {
