@@ -60,6 +60,8 @@ Result<tcp::endpoint> ResolveListen(asio::io_context& io, const std::string& hos
 struct HttpServer::Impl {
   HttpShared shared;
   asio::io_context io;
+  // Owns the acceptors: accepting and closing them happens here only.
+  asio::strand<asio::io_context::executor_type> accept_strand = asio::make_strand(io);
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::optional<tcp::acceptor> tcp_acceptor;
   std::optional<Unix::acceptor> unix_acceptor;
@@ -84,7 +86,7 @@ Status HttpServer::Impl::Listen() {
     return Unavailable("cannot listen on " + std::move(where) + ": " + error.message());
   };
   const std::string name = options.host + ":" + std::to_string(options.port);
-  tcp_acceptor.emplace(io);
+  tcp_acceptor.emplace(accept_strand);
   if (tcp_acceptor->open(endpoint.protocol(), error)) return fail(name);
   tcp_acceptor->set_option(tcp::acceptor::reuse_address(true), error);
   if (tcp_acceptor->bind(endpoint, error)) return fail(name);
@@ -92,7 +94,7 @@ Status HttpServer::Impl::Listen() {
   port = tcp_acceptor->local_endpoint(error).port();
   if (options.uds_path.empty()) return OkStatus();
   unlink(options.uds_path.c_str());
-  unix_acceptor.emplace(io);
+  unix_acceptor.emplace(accept_strand);
   if (unix_acceptor->open(Unix(), error)) return fail(options.uds_path);
   if (options.uds_path.size() >= sizeof(sockaddr_un::sun_path)) {
     return InvalidRequest("Unix socket path is too long: " + options.uds_path);
@@ -158,10 +160,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
   impl->work.emplace(impl->io.get_executor());
   Impl* const raw = impl.get();
   asio::co_spawn(
-      raw->io, [raw] { return raw->Accept(*raw->tcp_acceptor); }, asio::detached);
+      raw->accept_strand, [raw] { return raw->Accept(*raw->tcp_acceptor); }, asio::detached);
   if (raw->unix_acceptor) {
     asio::co_spawn(
-        raw->io, [raw] { return raw->Accept(*raw->unix_acceptor); }, asio::detached);
+        raw->accept_strand, [raw] { return raw->Accept(*raw->unix_acceptor); }, asio::detached);
   }
   for (int i = 0; i < std::max(1, raw->shared.options.num_threads); ++i) {
     raw->threads.emplace_back([raw] { raw->io.run(); });
@@ -195,7 +197,7 @@ void HttpServer::Stop() {
     impl_->stopped = true;
   }
   Impl* const raw = impl_.get();
-  asio::post(raw->io, [raw] {
+  asio::post(raw->accept_strand, [raw] {
     error_code ignored;
     raw->tcp_acceptor->close(ignored);
     if (raw->unix_acceptor) raw->unix_acceptor->close(ignored);
