@@ -115,7 +115,7 @@ class TestSequence {
   }
 
   const std::vector<std::byte>& pool() const { return pool_; }
-  const std::vector<std::byte>& slot() const { return slot_; }
+  std::vector<std::byte>& slot() { return slot_; }
 
  private:
   static void Fill(std::vector<std::byte>* v, size_t size, std::mt19937* rng) {
