@@ -87,10 +87,10 @@ void Engine::Cancel(std::string_view request_id) {
 }
 
 void Engine::Drain(int64_t deadline_us) {
-  std::unique_lock lock(mutex_);
-  draining_ = true;
   const auto is_drained = [this] { return num_unfinished_ == 0; };
   const int64_t now_us = clock_->NowUs();
+  std::unique_lock lock(mutex_);
+  draining_ = true;
   const int64_t remaining_us =
       deadline_us <= now_us ? 0 : std::min(deadline_us - now_us, kMaxDrainUs);
   if (drained_.wait_for(lock, std::chrono::microseconds(remaining_us), is_drained)) return;
@@ -179,9 +179,10 @@ FinishReason Engine::EarlyEnd(const Sequence& s, int64_t now_us) const {
 }
 
 FinishReason Engine::EndBeforeStep(const Sequence& s) {
+  const int64_t now_us = clock_->NowUs();
   const std::lock_guard lock(mutex_);
   stats_.kv_tokens = s.num_computed;
-  return EarlyEnd(s, clock_->NowUs());
+  return EarlyEnd(s, now_us);
 }
 
 void Engine::EndWaiting() {
