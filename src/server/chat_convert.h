@@ -22,14 +22,14 @@ Refusal CheckToolNames(const ChatBody& body, const ChatRequestOptions& options);
 // Turns and images. Precondition: request->conversation has its form and thinking set.
 Refusal ConvertMessages(const ChatBody& body, const ChatRequestOptions& options,
                         ChatRequest* request);
-// Rules that tie the messages to the asked format.
+// json_object needs the word "json" in a message.
 Refusal CheckJsonWord(const ChatBody& body);
-Refusal CheckPrefixFormat(const ChatBody& body, const ChatRequest& request);
 
-// Tools and tool choice; sets the constraint on calls.
+// Tools and tool choice, and what may not go with a continued message; sets the constraint on
+// calls.
 Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
-// All or none of the tools in effect are strict.
-Refusal CheckStrictMix(const ChatBody& body, const ChatRequest& request);
+// All or none of the tools in effect are strict; strict ones go with no response format.
+Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request);
 
 Refusal ConvertStop(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
 Refusal ConvertStream(const ChatBody& body, ChatRequest* request);

@@ -21,11 +21,16 @@ std::string MessagePath(size_t index, std::string_view field = {}) {
 // Each assistant turn with calls is followed by exactly one result per call, before anything else.
 class CallPairing {
  public:
+  // Before the message's own checks: is it where the calls before it allow it?
   Refusal OnMessage(const BodyMessage& message, size_t index) {
     if (message.role == Role::kTool) return OnResult(message, index);
     if (!open_.empty()) return Insufficient(index);
     answered_.clear();
-    if (message.role != Role::kAssistant) return std::nullopt;
+    return std::nullopt;
+  }
+
+  // Behind them: the calls that now wait for results.
+  Refusal OnCalls(const BodyMessage& message, size_t index) {
     for (const ToolCall& call : message.calls) {
       if (!open_.insert(call.id).second) return Duplicate(call.id, index, "tool_calls");
     }
@@ -79,13 +84,15 @@ bool HasImage(const BodyMessage& message) {
                      [](const BodyPart& part) { return part.kind != BodyPart::Kind::kText; });
 }
 
-Refusal CheckAssistant(const BodyMessage& message, size_t index, bool is_last) {
-  if (!message.has_content && message.calls.empty()) {
-    return Refuse(MessagePath(index),
-                  "Invalid assistant message: content or tool_calls must be set");
-  }
-  if (message.prefix && !is_last) {
-    return Refuse(MessagePath(index, "prefix"),
+Refusal CheckAssistant(const BodyMessage& message, size_t index) {
+  if (message.has_content || !message.calls.empty()) return std::nullopt;
+  return Refuse(MessagePath(index), "Invalid assistant message: content or tool_calls must be set");
+}
+
+Refusal CheckPrefixPlace(const ChatBody& body) {
+  for (size_t i = 0; i + 1 < body.messages.size(); ++i) {
+    if (!body.messages[i].prefix) continue;
+    return Refuse(MessagePath(i, "prefix"),
                   "Invalid completion message: prefix set true with message which is not final "
                   "message or message role is not assistant");
   }
@@ -128,6 +135,7 @@ class TurnBuilder {
         images_are_text_(request->conversation.form == PromptForm::kV4) {}
 
   Refusal Add(const BodyMessage& message, size_t index) {
+    if (Refusal refusal = CheckFiles(message, index)) return refusal;
     if (message.role == Role::kAssistant && HasImage(message) && !images_are_text_) {
       return Refuse(MessagePath(index, "content"), "Image in assistant message is not supported",
                     "unsupported_parameter");
@@ -194,11 +202,12 @@ class TurnBuilder {
     ImageSource source;
     source.detail = part.detail;
     source.path = fmt::format(".messages[{}]", message_index);
-    std::string fault = FaultOf(part, &source);
-    if (!fault.empty()) {
-      return Refuse(fmt::format("messages[{}].content[{}]", message_index, part_index),
-                    fmt::format("{}: {}", source.path, fault));
-    }
+    source.url = part.kind == BodyPart::Kind::kFile ? *part.file_data : part.text;
+    const CheckedImageUrl checked =
+        CheckImageUrl(source.url, part.kind == BodyPart::Kind::kFile ? ImageField::kFileData
+                                                                     : ImageField::kImageUrl);
+    if (!checked.fault.empty()) return RefusePart(message_index, part_index, checked.fault);
+    source.is_data_url = checked.is_data_url;
     if (request_->images.size() == options_.max_images) {
       return Refuse("messages", fmt::format("Too many images: at most {}.", options_.max_images));
     }
@@ -207,21 +216,30 @@ class TurnBuilder {
     return std::nullopt;
   }
 
-  static std::string FaultOf(const BodyPart& part, ImageSource* source) {
-    ImageField field = ImageField::kImageUrl;
-    source->url = part.text;
-    if (part.kind == BodyPart::Kind::kFile) {
-      if (part.file_id && part.file_data) return "file cannot have both file_id and file_data";
-      if (part.file_id) {
-        return "file_id is not supported. Pass the image as a base64 data url instead.";
-      }
-      if (!part.file_data) return "file must have a file_id or file_data";
-      source->url = *part.file_data;
-      field = ImageField::kFileData;
+  // Files come before all other checks of their message.
+  Refusal CheckFiles(const BodyMessage& message, size_t index) const {
+    if (images_are_text_) return std::nullopt;
+    for (size_t i = 0; i < message.parts.size(); ++i) {
+      const BodyPart& part = message.parts[i];
+      if (part.kind != BodyPart::Kind::kFile) continue;
+      const std::string fault = FileFault(part);
+      if (!fault.empty()) return RefusePart(index, i, fault);
     }
-    CheckedImageUrl checked = CheckImageUrl(source->url, field);
-    source->is_data_url = checked.is_data_url;
-    return checked.fault;
+    return std::nullopt;
+  }
+
+  static std::string FileFault(const BodyPart& part) {
+    if (part.file_id && part.file_data) return "file cannot have both file_id and file_data";
+    if (part.file_id) {
+      return "file_id is not supported. Pass the image as a base64 data url instead.";
+    }
+    if (!part.file_data) return "file must have a file_id or file_data";
+    return CheckImageUrl(*part.file_data, ImageField::kFileData).fault;
+  }
+
+  static Refusal RefusePart(size_t message_index, size_t part_index, std::string_view fault) {
+    return Refuse(fmt::format("messages[{}].content[{}]", message_index, part_index),
+                  fmt::format(".messages[{}]: {}", message_index, fault));
   }
 
   const ChatRequestOptions& options_;
@@ -248,14 +266,15 @@ Refusal ConvertMessages(const ChatBody& body, const ChatRequestOptions& options,
   TurnBuilder builder(options, request);
   for (size_t i = 0; i < body.messages.size(); ++i) {
     const BodyMessage& message = body.messages[i];
-    const bool is_last = i + 1 == body.messages.size();
     if (Refusal refusal = pairing.OnMessage(message, i)) return refusal;
     if (message.role == Role::kAssistant) {
-      if (Refusal refusal = CheckAssistant(message, i, is_last)) return refusal;
+      if (Refusal refusal = CheckAssistant(message, i)) return refusal;
     }
     if (Refusal refusal = builder.Add(message, i)) return refusal;
+    if (Refusal refusal = pairing.OnCalls(message, i)) return refusal;
   }
   if (Refusal refusal = pairing.OnEnd(body.messages.size())) return refusal;
+  if (Refusal refusal = CheckPrefixPlace(body)) return refusal;
   if (body.continue_final_message) {
     if (body.messages.back().role != Role::kAssistant) {
       return Refuse("continue_final_message",
@@ -280,13 +299,6 @@ Refusal CheckJsonWord(const ChatBody& body) {
   return Refuse("messages",
                 "Prompt must contain the word 'json' in some form to use 'response_format' of "
                 "type 'json_object'.");
-}
-
-Refusal CheckPrefixFormat(const ChatBody& body, const ChatRequest& request) {
-  const bool is_json_object =
-      body.response_format && body.response_format->kind == ResponseFormat::kJsonObject;
-  if (!is_json_object || !request.conversation.continues_last_turn()) return std::nullopt;
-  return Refuse("response_format", "response_format json_object should not be used with prefix");
 }
 
 }  // namespace deepinfer

@@ -73,12 +73,11 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options, ChatReq
   ResolveThinking(body, options, request);
   if (Refusal refusal = ConvertMessages(body, options, request)) return refusal;
   if (Refusal refusal = CheckJsonWord(body)) return refusal;
-  if (Refusal refusal = CheckPrefixFormat(body, *request)) return refusal;
   if (Refusal refusal = ConvertTools(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStop(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStream(body, request)) return refusal;
   if (Refusal refusal = ConvertResponseFormat(body, request)) return refusal;
-  if (Refusal refusal = CheckStrictMix(body, *request)) return refusal;
+  if (Refusal refusal = CheckStrictTools(body, *request)) return refusal;
   if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
   if (Refusal refusal = ConvertLabels(body, request)) return refusal;
   request->parsing.start = StartOf(request->conversation);

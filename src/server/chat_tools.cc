@@ -105,7 +105,7 @@ Refusal ConvertPlainParameters(const BodyTool& tool, const std::string& name,
   return std::nullopt;
 }
 
-Refusal ConvertTool(const BodyTool& tool, size_t index, ConvertedTool* converted) {
+Refusal ConvertTool(const BodyTool& tool, size_t index, PromptForm form, ConvertedTool* converted) {
   const std::string path = fmt::format("tools[{}].function.parameters", index);
   converted->prompt.name = FullName(tool);
   converted->prompt.description = tool.description.value_or("");
@@ -114,7 +114,7 @@ Refusal ConvertTool(const BodyTool& tool, size_t index, ConvertedTool* converted
                         ? ConvertStrictParameters(tool, path, &parameters)
                         : ConvertPlainParameters(tool, tool.name, path, &parameters);
   if (refusal) return refusal;
-  converted->prompt.parameters_json = PythonJson(parameters);
+  converted->prompt.parameters_json = JsonForPrompt(form, parameters);
   converted->constraint_json =
       ConstraintJson(tool, converted->prompt.name, CompactJson(parameters));
   return std::nullopt;
@@ -160,6 +160,9 @@ bool HasCalls(const ChatBody& body) {
 
 Refusal CheckPrefix(const ChatBody& body, const ChatRequest& request) {
   if (!request.conversation.continues_last_turn()) return std::nullopt;
+  if (body.response_format && body.response_format->kind == ResponseFormat::kJsonObject) {
+    return Refuse("response_format", "response_format json_object should not be used with prefix");
+  }
   if (body.tools.empty() && !HasCalls(body)) return std::nullopt;
   return Refuse("tools", "Function call should not be used with prefix");
 }
@@ -217,7 +220,9 @@ Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options,
     if (!names.insert(FullName(body.tools[i])).second) {
       return Refuse(fmt::format("tools[{}].function.name", i), "Tool names must be unique.");
     }
-    if (Refusal refusal = ConvertTool(body.tools[i], i, &tools.emplace_back())) return refusal;
+    if (Refusal refusal =
+            ConvertTool(body.tools[i], i, request->conversation.form, &tools.emplace_back()))
+      return refusal;
   }
   if (Refusal refusal = ApplyChoice(choice, &tools)) return refusal;
 
@@ -244,13 +249,19 @@ Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options,
   return std::nullopt;
 }
 
-Refusal CheckStrictMix(const ChatBody& body, const ChatRequest& request) {
+Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request) {
   if (request.conversation.tool_mode == ToolMode::kNone) return std::nullopt;
   const auto num_strict =
       std::count_if(body.tools.begin(), body.tools.end(),
                     [](const BodyTool& tool) { return tool.strict.value_or(false); });
-  if (num_strict == 0 || num_strict == std::ssize(body.tools)) return std::nullopt;
-  return Refuse("tools", "Cannot use strict tool with non-strict tool in the same request");
+  if (num_strict == 0) return std::nullopt;
+  if (num_strict != std::ssize(body.tools)) {
+    return Refuse("tools", "Cannot use strict tool with non-strict tool in the same request");
+  }
+  if (body.response_format) {
+    return Refuse("response_format", "response_format should not be used with tools");
+  }
+  return std::nullopt;
 }
 
 }  // namespace deepinfer

@@ -28,6 +28,24 @@ constexpr std::array<std::string_view, 5> kFormats = {"email", "hostname", "ipv4
 constexpr std::array<std::string_view, 7> kNumberKeywords = {
     "const", "default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"};
 
+// The order in which kept keywords are written, whatever the type.
+constexpr std::array<std::string_view, 16> kWrittenOrder = {"properties",
+                                                            "additionalProperties",
+                                                            "required",
+                                                            "items",
+                                                            "description",
+                                                            "pattern",
+                                                            "format",
+                                                            "enum",
+                                                            "const",
+                                                            "default",
+                                                            "minimum",
+                                                            "maximum",
+                                                            "exclusiveMinimum",
+                                                            "exclusiveMaximum",
+                                                            "multipleOf",
+                                                            "$def"};
+
 std::string_view View(const json::string& text) { return {text.data(), text.size()}; }
 
 // What a value is, in the words of a type error.
@@ -106,23 +124,53 @@ class Reader {
     if (!type.is_string()) return WrongType(type, "variant identifier");
     const std::string_view name = View(type.get_string());
     if (!IsKnown(name, kTypes)) return UnknownVariant(name, kTypes);
+    // Read in the order of the document, so that its first fault is reported; written in one order.
+    json::object read;
+    for (const auto& member : object) {
+      const std::string_view key(member.key().data(), member.key().size());
+      if (key == "items" && name == "array") {
+        if (Fault fault = Read(member.value(), &read["items"])) return fault;
+      } else if (!member.value().is_null()) {
+        if (Fault fault = ReadKeyword(name, key, member.value(), &read)) return fault;
+      }
+    }
     json::object& kept = out->emplace_object();
     kept["type"] = type;
-    if (name == "object") return ReadObject(object, &kept);
-    if (name == "array") {
-      const json::value* items = object.if_contains("items");
-      if (items == nullptr) return std::string("missing field `items`");
-      json::value kept_items;
-      if (Fault fault = Read(*items, &kept_items)) return fault;
-      kept["items"] = std::move(kept_items);
-      return KeepString(object, "description", &kept);
+    if (name == "object") {
+      kept["properties"] = json::object();
+      kept["additionalProperties"] = false;
+      kept["required"] = nullptr;
     }
-    if (Fault fault = KeepString(object, "description", &kept)) return fault;
-    if (name == "string") return ReadStringKeywords(object, &kept);
-    if (name == "number" || name == "integer") {
-      return ReadNumberKeywords(object, name == "integer", &kept);
+    if (name == "array" && !read.contains("items")) return std::string("missing field `items`");
+    for (std::string_view key : kWrittenOrder) {
+      json::value* value = read.if_contains({key.data(), key.size()});
+      if (value != nullptr) kept[{key.data(), key.size()}] = std::move(*value);
     }
     return std::nullopt;
+  }
+
+  // One keyword of a schema of type `type`; those the type does not keep are ignored.
+  Fault ReadKeyword(std::string_view type, std::string_view key, const json::value& value,
+                    json::object* read) {
+    const json::string_view name(key.data(), key.size());
+    Fault fault;
+    if (key == "description" || (key == "pattern" && type == "string")) {
+      if (!value.is_string()) fault = WrongType(value, "a string");
+    } else if (type == "object" && (key == "properties" || key == "$def")) {
+      return ReadSchemaMap(value, &(*read)[name].emplace_object());
+    } else if (type == "object" && key == "additionalProperties") {
+      if (!value.is_bool()) fault = WrongType(value, "a boolean");
+    } else if ((type == "object" && key == "required") || (type == "string" && key == "enum")) {
+      fault = StringsFault(value);
+    } else if (type == "string" && key == "format") {
+      fault = FormatFault(value);
+    } else if ((type == "number" || type == "integer") && IsKnown(key, kNumberKeywords)) {
+      fault = NumberFault(value, type == "integer");
+    } else {
+      return std::nullopt;
+    }
+    if (!fault) (*read)[name] = value;
+    return fault;
   }
 
   Fault ReadTypeList(const json::object& object, const json::array& types, json::value* out) {
@@ -151,7 +199,7 @@ class Reader {
       Fault fault;
       json::value kept_variant;
       if (!variant.is_object()) {
-        fault = WrongType(variant, "internally tagged enum");
+        fault = WrongType(variant, "internally tagged enum JsonSchemaType");
       } else if (const json::value* type = variant.get_object().if_contains("type")) {
         fault = ReadTyped(variant.get_object(), *type, &kept_variant);
       } else {
@@ -164,79 +212,36 @@ class Reader {
     return KeepString(object, "description", &kept);
   }
 
-  Fault ReadObject(const json::object& object, json::object* kept) {
-    json::object& properties = (*kept)["properties"].emplace_object();
-    if (Fault fault = ReadSchemaMap(object, "properties", &properties)) return fault;
-    // Replaced by the check of meaning; kept here to hold its place and the client's wish.
-    const json::value* additional = Field(object, "additionalProperties");
-    if (additional != nullptr && !additional->is_bool()) {
-      return WrongType(*additional, "a boolean");
-    }
-    (*kept)["additionalProperties"] = additional == nullptr ? json::value(false) : *additional;
-    if (Fault fault = ReadRequired(object, kept)) return fault;
-    if (Fault fault = KeepString(object, "description", kept)) return fault;
-    if (Field(object, "$def") == nullptr) return std::nullopt;
-    json::object definitions;
-    if (Fault fault = ReadSchemaMap(object, "$def", &definitions)) return fault;
-    (*kept)["$def"] = std::move(definitions);
-    return std::nullopt;
-  }
-
-  Fault ReadSchemaMap(const json::object& object, std::string_view key, json::object* kept) {
-    const json::value* schemas = Field(object, key);
-    if (schemas == nullptr) return std::nullopt;
-    if (!schemas->is_object()) return WrongType(*schemas, "a map");
-    for (const auto& member : schemas->get_object()) {
-      json::value kept_schema;
-      if (Fault fault = Read(member.value(), &kept_schema)) return fault;
-      (*kept)[member.key()] = std::move(kept_schema);
+  Fault ReadSchemaMap(const json::value& schemas, json::object* kept) {
+    if (!schemas.is_object()) return WrongType(schemas, "a map");
+    for (const auto& member : schemas.get_object()) {
+      if (Fault fault = Read(member.value(), &(*kept)[member.key()])) return fault;
     }
     return std::nullopt;
   }
 
-  // null: all properties, as when it is absent.
-  static Fault ReadRequired(const json::object& object, json::object* kept) {
-    (*kept)["required"] = nullptr;
-    const json::value* required = Field(object, "required");
-    if (required == nullptr) return std::nullopt;
-    if (!required->is_array()) return WrongType(*required, "a sequence");
-    for (const json::value& name : required->get_array()) {
-      if (!name.is_string()) return WrongType(name, "a string");
-    }
-    (*kept)["required"] = *required;
-    return std::nullopt;
-  }
-
-  static Fault ReadStringKeywords(const json::object& object, json::object* kept) {
-    if (Fault fault = KeepString(object, "pattern", kept)) return fault;
-    if (const json::value* format = Field(object, "format")) {
-      if (!format->is_string()) return WrongType(*format, "string or map");
-      const std::string_view name = View(format->get_string());
-      if (!IsKnown(name, kFormats)) return UnknownVariant(name, kFormats);
-      (*kept)["format"] = *format;
-    }
-    if (const json::value* values = Field(object, "enum")) {
-      if (!values->is_array()) return WrongType(*values, "a sequence");
-      for (const json::value& value : values->get_array()) {
-        if (!value.is_string()) return WrongType(value, "a string");
-      }
-      (*kept)["enum"] = *values;
+  static Fault StringsFault(const json::value& value) {
+    if (!value.is_array()) return WrongType(value, "a sequence");
+    for (const json::value& element : value.get_array()) {
+      if (!element.is_string()) return WrongType(element, "a string");
     }
     return std::nullopt;
   }
 
-  static Fault ReadNumberKeywords(const json::object& object, bool is_integer, json::object* kept) {
-    for (std::string_view keyword : kNumberKeywords) {
-      const json::value* value = Field(object, keyword);
-      if (value == nullptr) continue;
-      if (is_integer && value->is_uint64()) {
-        return fmt::format("invalid value: {}, expected i64", Describe(*value));
-      }
-      if (is_integer && !value->is_int64()) return WrongType(*value, "i64");
-      if (!value->is_number()) return WrongType(*value, "a JSON number");
-      (*kept)[{keyword.data(), keyword.size()}] = *value;
+  static Fault FormatFault(const json::value& value) {
+    if (!value.is_string()) return WrongType(value, "string or map");
+    const std::string_view name = View(value.get_string());
+    return IsKnown(name, kFormats) ? std::nullopt : Fault(UnknownVariant(name, kFormats));
+  }
+
+  static Fault NumberFault(const json::value& value, bool is_integer) {
+    if (!is_integer) {
+      return value.is_number() ? std::nullopt : Fault(WrongType(value, "a JSON number"));
     }
-    return std::nullopt;
+    if (value.is_uint64()) {
+      return fmt::format("invalid value: {}, expected i64", Describe(value));
+    }
+    return value.is_int64() ? std::nullopt : Fault(WrongType(value, "i64"));
   }
 
   static Fault KeepString(const json::object& object, std::string_view key, json::object* kept) {

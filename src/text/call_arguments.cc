@@ -7,7 +7,7 @@
 
 namespace deepinfer {
 
-std::vector<CallParameter> SplitCallArguments(std::string_view arguments) {
+std::vector<CallParameter> SplitCallArguments(PromptForm form, std::string_view arguments) {
   JsonDocument document;
   JsonFailure failure;
   if (!ParseJson(arguments, &document, &failure) || !document.root().is_object()) {
@@ -18,7 +18,7 @@ std::vector<CallParameter> SplitCallArguments(std::string_view arguments) {
     const boost::json::value& value = member.value();
     const bool is_string = value.is_string();
     parameters.push_back({std::string(member.key()),
-                          is_string ? std::string(value.get_string()) : PythonJson(value),
+                          is_string ? std::string(value.get_string()) : JsonForPrompt(form, value),
                           is_string});
   }
   return parameters;

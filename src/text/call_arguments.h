@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/conversation.h"
+
 namespace deepinfer {
 
 struct CallParameter {
@@ -16,6 +18,6 @@ struct CallParameter {
 
 // One parameter per key of a JSON object, in order. Anything else, JSON or not, becomes the single
 // string parameter "arguments" with the original text.
-std::vector<CallParameter> SplitCallArguments(std::string_view arguments);
+std::vector<CallParameter> SplitCallArguments(PromptForm form, std::string_view arguments);
 
 }  // namespace deepinfer

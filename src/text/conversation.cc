@@ -37,18 +37,45 @@ void SortToolResults(const AssistantTurn* calls_turn, UserTurn* turn) {
   }
 }
 
-void MergeUserTurns(std::vector<Turn>* turns) {
+bool IsEmptyText(const UserTurn& turn) {
+  if (turn.parts.size() != 1) return false;
+  const auto* part = std::get_if<ContentPart>(&turn.parts.front());
+  return part != nullptr && !part->is_image() && part->text.empty();
+}
+
+bool EndsWithToolResult(const UserTurn& turn) {
+  return !turn.parts.empty() && std::holds_alternative<ToolResult>(turn.parts.back());
+}
+
+// V4.1 knows one reminder at a place: the first of several in a row.
+void DropRepeatedReminders(std::vector<Turn>* turns) {
+  auto both_are_reminders = [](const Turn& a, const Turn& b) {
+    return std::holds_alternative<ReminderTurn>(a) && std::holds_alternative<ReminderTurn>(b);
+  };
+  turns->erase(std::unique(turns->begin(), turns->end(), both_are_reminders), turns->end());
+}
+
+// V4 leaves out user messages without text beside other user messages, not beside tool results.
+void MergeUserTurns(PromptForm form, std::vector<Turn>* turns) {
   std::vector<Turn> merged;
   merged.reserve(turns->size());
+  bool ends_with_empty_message = false;
   for (Turn& turn : *turns) {
     auto* user = std::get_if<UserTurn>(&turn);
     auto* previous = merged.empty() ? nullptr : std::get_if<UserTurn>(&merged.back());
+    const bool is_empty = user != nullptr && IsEmptyText(*user);
     if (user == nullptr || previous == nullptr || previous->task != UserTask::kNone) {
       merged.push_back(std::move(turn));
+      ends_with_empty_message = is_empty;
       continue;
     }
-    std::move(user->parts.begin(), user->parts.end(), std::back_inserter(previous->parts));
     previous->task = user->task;
+    if (form == PromptForm::kV4) {
+      if (is_empty && !EndsWithToolResult(*previous)) continue;
+      if (ends_with_empty_message) previous->parts.pop_back();
+    }
+    ends_with_empty_message = is_empty;
+    std::move(user->parts.begin(), user->parts.end(), std::back_inserter(previous->parts));
   }
   *turns = std::move(merged);
 }
@@ -79,8 +106,12 @@ bool Conversation::continues_last_turn() const {
 }
 
 void NormalizeTurns(Conversation* conversation) {
-  if (conversation->form == PromptForm::kV4) MoveSystemTurnsToFront(&conversation->turns);
-  MergeUserTurns(&conversation->turns);
+  if (conversation->form == PromptForm::kV4) {
+    MoveSystemTurnsToFront(&conversation->turns);
+  } else {
+    DropRepeatedReminders(&conversation->turns);
+  }
+  MergeUserTurns(conversation->form, &conversation->turns);
   const AssistantTurn* calls_turn = nullptr;
   for (Turn& turn : conversation->turns) {
     if (const auto* assistant = std::get_if<AssistantTurn>(&turn)) {

@@ -48,7 +48,7 @@ struct ToolResult {
   std::vector<ContentPart> parts;
 };
 
-// One callable function. The JSON fields are texts written by WritePythonJson (python_json.h).
+// One callable function. The JSON fields are texts written by JsonForPrompt (python_json.h).
 struct Tool {
   std::string name;  // with its namespace: "ns::name"
   std::string description;
@@ -106,16 +106,17 @@ struct Conversation {
   std::vector<Turn> turns;
   std::vector<Tool> tools;  // those the prompt lists; empty when tool_mode is kNone
   ToolMode tool_mode = ToolMode::kNone;
-  std::optional<std::string> response_schema_json;  // written by WritePythonJson
+  std::optional<std::string> response_schema_json;  // written by JsonForPrompt
 
   // True if the model continues the last turn instead of starting a new one.
   bool continues_last_turn() const;
   bool tools_in_effect() const { return tool_mode != ToolMode::kNone && !tools.empty(); }
 };
 
-// Joins neighbouring user turns into one and puts the tool results of each user turn into the
-// order of the calls of the assistant turn before it (encoding.md §4 rules 1 and 2). Every dialect
-// calls it once, after its last turn.
+// Brings the turns into the order the prompt form knows (encoding.md §4 rules 1 and 2): joins
+// neighbouring user turns, puts the tool results of each into the order of the calls of the
+// assistant turn before it, keeps the first of several reminders in a row (V4.1) or moves all
+// system turns to the front (V4). Every dialect calls it once, after its last turn.
 void NormalizeTurns(Conversation* conversation);
 
 }  // namespace deepinfer

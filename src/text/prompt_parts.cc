@@ -61,7 +61,7 @@ void AppendCall(const FormStyle& style, const ToolCall& call, SegmentBuilder* ou
   out->Text(" name=\"");
   out->Text(call.name);
   out->Text("\">\n");
-  const std::vector<CallParameter> parameters = SplitCallArguments(call.arguments);
+  const std::vector<CallParameter> parameters = SplitCallArguments(style.form, call.arguments);
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (i > 0) out->Text("\n");
     OpenTag(style.parameter, out);
@@ -112,12 +112,14 @@ UserTask TaskOf(const Turn& turn) {
 
 }  // namespace
 
-const FormStyle kStyleV41 = {.calls = " calls",
+const FormStyle kStyleV41 = {.form = PromptForm::kV41,
+                             .calls = " calls",
                              .invoke = " invoke",
                              .parameter = " parameter",
                              .empty_line_without_parameters = true,
                              .image_text = {}};
-const FormStyle kStyleV4 = {.calls = "tool_calls",
+const FormStyle kStyleV4 = {.form = PromptForm::kV4,
+                            .calls = "tool_calls",
                             .invoke = "invoke",
                             .parameter = "parameter",
                             .empty_line_without_parameters = false,

@@ -30,6 +30,7 @@ class SegmentBuilder {
 
 // What differs between the two forms inside tool markup and content.
 struct FormStyle {
+  PromptForm form;
   std::string_view calls;  // what stands behind the marker in <[M]...>
   std::string_view invoke;
   std::string_view parameter;
@@ -48,7 +49,6 @@ void AppendUserTurn(const FormStyle& style, const UserTurn& turn, SegmentBuilder
 
 // Everything between <｜Assistant｜> and the generated text: the reasoning part (or its closing
 // token alone), the text and the calls, and the end token unless the turn is unfinished.
-// `open_reasoning`: the reasoning is rendered and stays open while the text is empty.
 struct AssistantStyle {
   bool with_header = true;  // false behind a task token
   bool keep_reasoning = false;

@@ -20,6 +20,7 @@ struct JsonStyle {
 };
 
 constexpr JsonStyle kPythonStyle = {", ", ": ", -4, 2};
+constexpr JsonStyle kV4PromptStyle = {", ", ": ", -5, 1};
 constexpr JsonStyle kCompactStyle = {",", ":", -5, 1};
 
 // From this power of ten on numbers are written with an exponent.
@@ -118,6 +119,12 @@ void WritePythonJson(const json::value& value, std::string* out) {
 std::string PythonJson(const json::value& value) {
   std::string out;
   Write(value, kPythonStyle, &out);
+  return out;
+}
+
+std::string JsonForPrompt(PromptForm form, const json::value& value) {
+  std::string out;
+  Write(value, form == PromptForm::kV4 ? kV4PromptStyle : kPythonStyle, &out);
   return out;
 }
 

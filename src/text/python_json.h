@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/conversation.h"
+
 namespace deepinfer {
 
 // Appends the text of `value` with ", " and ": " between elements; key order is kept.
@@ -14,7 +16,11 @@ namespace deepinfer {
 void WritePythonJson(const boost::json::value& value, std::string* out);
 std::string PythonJson(const boost::json::value& value);
 
-// Same text without spaces: "," and ":".
+// The JSON text of schemas and arguments in a prompt. V4 prompts write small floats differently:
+// 1e-7 and 0.00001 instead of 1e-07 and 1e-05.
+std::string JsonForPrompt(PromptForm form, const boost::json::value& value);
+
+// Same text as in V4 prompts, without spaces: "," and ":".
 std::string CompactJson(const boost::json::value& value);
 
 // Appends `text` as a JSON string with its quotes.

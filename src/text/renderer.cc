@@ -12,7 +12,10 @@ size_t AppendHeadV41(const Conversation& conversation, SegmentBuilder* out) {
       conversation.turns.empty() ? nullptr : std::get_if<SystemTurn>(&conversation.turns.front());
   const bool has_tools = conversation.tools_in_effect();
   const bool has_schema = conversation.response_schema_json.has_value();
-  if (!conversation.thinking && system == nullptr && !has_tools && !has_schema) return 0;
+  const bool has_tail = has_tools || has_schema;
+  if (!conversation.thinking && system == nullptr && !has_tail) return 0;
+  // A conversation without a single turn has nothing that could carry the effort line.
+  if (conversation.turns.empty() && !has_tail) return 0;
 
   out->Special(kSystemString);
   if (conversation.thinking) {
