@@ -11,10 +11,10 @@ namespace {
 
 TEST(ApiError, StatusCodesMapToHttp) {
   const std::pair<StatusCode, int> map[] = {
-      {StatusCode::kInvalidRequest, 400},   {StatusCode::kUnsupported, 400},
-      {StatusCode::kNotFound, 404},         {StatusCode::kResourceExhausted, 429},
-      {StatusCode::kDeadline, 504},         {StatusCode::kCancelled, 499},
-      {StatusCode::kUnavailable, 503},      {StatusCode::kDataCorruption, 500},
+      {StatusCode::kInvalidRequest, 400}, {StatusCode::kUnsupported, 400},
+      {StatusCode::kNotFound, 404},       {StatusCode::kResourceExhausted, 429},
+      {StatusCode::kDeadline, 504},       {StatusCode::kCancelled, 499},
+      {StatusCode::kUnavailable, 503},    {StatusCode::kDataCorruption, 500},
       {StatusCode::kInternal, 500},
   };
   for (const auto& [code, http] : map) {
@@ -59,15 +59,15 @@ TEST(ImageUrl, FormsAndMediaTypesAreChecked) {
     return CheckImageUrl(url, field).fault;
   };
   for (std::string_view url :
-       {"https://a/b.png", "HTTP://a", "data:image/png;base64,AAAA", "DATA:image/PNG;base64,AA==",
-        "data:image/jpg;base64,AAA", "data:image/gif;base64,", "data:image/webp;x=1;base64,A A\nAA",
-        "data:image/png;base64,%41AAA"}) {
+       {"https://a/b.png", "HTTP://a", "data:image/png;base64,AAAA",
+        "DATA:image/PNG;base64,AA==", "data:image/jpg;base64,AAA", "data:image/gif;base64,",
+        "data:image/webp;x=1;base64,A A\nAA", "data:image/png;base64,%41AAA"}) {
     EXPECT_EQ(fault(url), "") << url;
   }
   for (std::string_view url :
-       {"", "x", "ftp://a", "file:///a", " http://a", "data:image/png,AAAA", "data:image/png;base64",
-        "data:image/bmp;base64,AAAA", "data:;base64,AAAA", "data:image/png;base64,A",
-        "data:image/png;base64,AA=", "data:image/png;base64,AA-_"}) {
+       {"", "x", "ftp://a", "file:///a", " http://a", "data:image/png,AAAA",
+        "data:image/png;base64", "data:image/bmp;base64,AAAA", "data:;base64,AAAA",
+        "data:image/png;base64,A", "data:image/png;base64,AA=", "data:image/png;base64,AA-_"}) {
     EXPECT_NE(fault(url), "") << url;
   }
   EXPECT_NE(fault("https://a/b.png", ImageField::kFileData), "");
@@ -88,7 +88,8 @@ TEST(CacheControls, LifetimesFollowTheGrammar) {
   EXPECT_EQ(ParseCacheLifetimeSeconds("30m"), 1800);
   EXPECT_EQ(ParseCacheLifetimeSeconds("24h"), 86400);
   EXPECT_EQ(ParseCacheLifetimeSeconds("3d"), 259200);
-  for (std::string_view text : {"", "h", "0h", "-1h", "1", "1w", "1 h", "1hh", "99999999999999999d"}) {
+  for (std::string_view text :
+       {"", "h", "0h", "-1h", "1", "1w", "1 h", "1hh", "99999999999999999d"}) {
     EXPECT_EQ(ParseCacheLifetimeSeconds(text), std::nullopt) << text;
   }
 }

@@ -90,8 +90,8 @@ TEST(ChatRequest, WrongTypesNameTheFieldAndItsPath) {
        "missing_required_parameter", kParse},
       {R"("tools":[{"type":"custom","custom":{}}])", "tools[0].type", "invalid_value", kParse},
       {R"("tool_choice":"some")", "tool_choice", "invalid_value", kParse},
-      {R"("tool_choice":{"type":"function"})", "tool_choice.function",
-       "missing_required_parameter", kParse},
+      {R"("tool_choice":{"type":"function"})", "tool_choice.function", "missing_required_parameter",
+       kParse},
       {R"("response_format":"text")", "response_format", "invalid_type", kParse},
       {R"("response_format":{"type":"xml"})", "response_format.type", "invalid_value", kParse},
       {R"("response_format":{"type":"json_schema","json_schema":{"name":"n"}})",
@@ -159,8 +159,7 @@ TEST(ChatRequest, FaultsInMessagesNameTheirPath) {
        "messages[0].content[0].image_url"},
       {R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])",
        "messages[0].content[0]"},
-      {R"([{"role":"user","content":[{"type":"file","file_id":"f"}]}])",
-       "messages[0].content[0]"},
+      {R"([{"role":"user","content":[{"type":"file","file_id":"f"}]}])", "messages[0].content[0]"},
       {R"([{"role":"assistant","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}])",
        "messages[0].content"},
       {R"([{"role":"assistant"}])", "messages[0]"},
@@ -189,8 +188,8 @@ TEST(ChatRequest, NullMeansAbsentAndEmptyListsMeanNone) {
   EXPECT_FALSE(request.max_tokens.has_value());
   EXPECT_EQ(request.num_choices, 1);
   EXPECT_FALSE(request.constraint.has_value());
-  const auto empty_calls = ParseChatRequest(
-      Body("", R"([{"role":"assistant","content":"a","tool_calls":[]}])"), {});
+  const auto empty_calls =
+      ParseChatRequest(Body("", R"([{"role":"assistant","content":"a","tool_calls":[]}])"), {});
   EXPECT_TRUE(empty_calls.has_value());
   EXPECT_EQ(Accepted(R"("tools":[])").conversation.tool_mode, ToolMode::kNone);
 }
@@ -287,10 +286,12 @@ TEST(ChatRequest, AllowedToolsFilterWhatIsListed) {
       R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"g"}}]}})");
   EXPECT_EQ(request.tool_names, (std::vector<std::string>{"g"}));
   EXPECT_EQ(request.conversation.tool_mode, ToolMode::kAuto);
-  EXPECT_EQ(RefusedField(std::string(kTools) +
-                         R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"h"}}]}})")
-                .param,
-            "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(
+      RefusedField(
+          std::string(kTools) +
+          R"("tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"h"}}]}})")
+          .param,
+      "tool_choice.allowed_tools.tools");
 }
 
 TEST(ChatRequest, ForcedToolsInThinkingNeedTheSwitch) {
@@ -347,13 +348,15 @@ TEST(ChatRequest, AnswerConstraintStaysBesideTools) {
 }
 
 TEST(ChatRequest, RepeatedKeysAreRefusedWhereTheyAreRead) {
-  const ApiError error = Refused(R"({"model":"a","model":"b","messages":[{"role":"user","content":"x"}]})");
+  const ApiError error =
+      Refused(R"({"model":"a","model":"b","messages":[{"role":"user","content":"x"}]})");
   EXPECT_EQ(error.code, "invalid_json");
   EXPECT_EQ(error.param, "model");
   EXPECT_EQ(Refused(Body("", R"([{"role":"user","content":"x","content":"y"}])")).param,
             "messages[0].content");
   Accepted(R"("zz":1,"zz":2)");
-  Accepted(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","x":1,"x":2}}}])");
+  Accepted(
+      R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","x":1,"x":2}}}])");
   ChatRequestOptions lenient;
   lenient.reject_duplicate_keys = false;
   EXPECT_EQ(Accepted(R"("n":1,"n":2)", lenient).num_choices, 2);
@@ -380,7 +383,8 @@ TEST(ChatRequest, UnknownModelIsNotFound) {
   EXPECT_EQ(error.status, 404);
   EXPECT_EQ(error.code, "model_not_found");
   EXPECT_NE(error.message.find("a, b"), std::string::npos);
-  const auto known = ParseChatRequest(R"({"model":"a","messages":[{"role":"user","content":"x"}]})", options);
+  const auto known =
+      ParseChatRequest(R"({"model":"a","messages":[{"role":"user","content":"x"}]})", options);
   ASSERT_TRUE(known.has_value());
   EXPECT_EQ(known->conversation.form, PromptForm::kV4);
 }
@@ -394,10 +398,27 @@ TEST(ChatRequest, CountsAreBounded) {
   const auto refuse = [&](std::string_view messages, std::string_view fields = {}) {
     return Refused(Body(fields, messages), options).message;
   };
-  EXPECT_NE(refuse(R"([{"role":"user","content":"a"},{"role":"user","content":"a"},{"role":"user","content":"a"}])").find("Too many messages"), std::string::npos);
-  EXPECT_NE(refuse(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"a"},{"type":"text","text":"a"},{"type":"text","text":"a"}]}])").find("Too many messages"), std::string::npos);
-  EXPECT_NE(refuse(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://a"}},{"type":"image_url","image_url":{"url":"http://a"}}]}])").find("Too many images"), std::string::npos);
-  EXPECT_NE(refuse(kUser, R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}])").find("array too long"), std::string::npos);
+  EXPECT_NE(
+      refuse(
+          R"([{"role":"user","content":"a"},{"role":"user","content":"a"},{"role":"user","content":"a"}])")
+          .find("Too many messages"),
+      std::string::npos);
+  EXPECT_NE(
+      refuse(
+          R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"a"},{"type":"text","text":"a"},{"type":"text","text":"a"}]}])")
+          .find("Too many messages"),
+      std::string::npos);
+  EXPECT_NE(
+      refuse(
+          R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://a"}},{"type":"image_url","image_url":{"url":"http://a"}}]}])")
+          .find("Too many images"),
+      std::string::npos);
+  EXPECT_NE(
+      refuse(
+          kUser,
+          R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}])")
+          .find("array too long"),
+      std::string::npos);
 }
 
 TEST(ChatRequest, ContinuationStartsTheParserWhereTheTextStands) {
@@ -407,17 +428,24 @@ TEST(ChatRequest, ContinuationStartsTheParserWhereTheTextStands) {
     EXPECT_TRUE(request.has_value()) << message;
     return request->parsing.start;
   };
-  EXPECT_EQ(start(R"({"role":"assistant","content":"a","prefix":true})"), OutputStart::kContentContinuation);
-  EXPECT_EQ(start(R"({"role":"assistant","content":"","reasoning":"r","prefix":true})"), OutputStart::kReasoningContinuation);
-  EXPECT_EQ(start(R"({"role":"assistant","content":"","prefix":true})"), OutputStart::kReasoningStart);
-  EXPECT_EQ(start(R"({"role":"assistant","content":"a"})", R"("continue_final_message":true)"), OutputStart::kContentContinuation);
-  EXPECT_EQ(start(R"({"role":"assistant","content":"a","prefix":true})", R"("thinking":{"type":"disabled"})"), OutputStart::kContentStart);
+  EXPECT_EQ(start(R"({"role":"assistant","content":"a","prefix":true})"),
+            OutputStart::kContentContinuation);
+  EXPECT_EQ(start(R"({"role":"assistant","content":"","reasoning":"r","prefix":true})"),
+            OutputStart::kReasoningContinuation);
+  EXPECT_EQ(start(R"({"role":"assistant","content":"","prefix":true})"),
+            OutputStart::kReasoningStart);
+  EXPECT_EQ(start(R"({"role":"assistant","content":"a"})", R"("continue_final_message":true)"),
+            OutputStart::kContentContinuation);
+  EXPECT_EQ(start(R"({"role":"assistant","content":"a","prefix":true})",
+                  R"("thinking":{"type":"disabled"})"),
+            OutputStart::kContentStart);
   EXPECT_EQ(RefusedField(R"("continue_final_message":true)").param, "continue_final_message");
 }
 
 TEST(ChatRequest, MissingReasoningIsRefusedOnlyWithTheSwitch) {
   const std::string body = Body(
-      "", R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"r"}])");
+      "",
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1","content":"r"}])");
   EXPECT_TRUE(ParseChatRequest(body, {}).has_value());
   ChatRequestOptions strict;
   strict.reasoning_passback = ReasoningPassback::kReject;
@@ -462,7 +490,9 @@ TEST(ChatRequest, TokenLimitDefaultsFollowModeAndEffort) {
 
 TEST(ChatRequest, ImagesAreListedInReadingOrder) {
   const auto request = ParseChatRequest(
-      Body("", R"([{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://a/1"}}]},{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}}]}])"),
+      Body(
+          "",
+          R"([{"role":"system","content":[{"type":"image_url","image_url":{"url":"https://a/1"}}]},{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA","detail":"low"}}]}])"),
       {});
   ASSERT_TRUE(request.has_value());
   ASSERT_EQ(request->images.size(), 2u);
@@ -488,11 +518,12 @@ TEST(ChatRequest, C02_ToolsOfOneNameInTwoNamespacesStayDistinct) {
       R"(,"thinking":{"type":"disabled"},"tool_choice":{"type":"function","namespace":"billing","function":{"name":"get"}})");
   EXPECT_EQ(named.tool_names, (std::vector<std::string>{"billing::get"}));
 
-  for (std::string_view tools :
-       {R"("tools":[{"type":"function","namespace":"a","function":{"name":"f","namespace":"b"}}])",
-        R"("tools":[{"type":"function","namespace":"","function":{"name":"f"}}])",
-        R"("tools":[{"type":"function","namespace":"a::b","function":{"name":"f"}}])",
-        R"("tools":[{"type":"function","namespace":"a","function":{"name":"f"}},{"type":"function","namespace":"a","function":{"name":"f"}}])"}) {
+  for (
+      std::string_view tools :
+      {R"("tools":[{"type":"function","namespace":"a","function":{"name":"f","namespace":"b"}}])",
+       R"("tools":[{"type":"function","namespace":"","function":{"name":"f"}}])",
+       R"("tools":[{"type":"function","namespace":"a::b","function":{"name":"f"}}])",
+       R"("tools":[{"type":"function","namespace":"a","function":{"name":"f"}},{"type":"function","namespace":"a","function":{"name":"f"}}])"}) {
     EXPECT_EQ(RefusedField(tools).status, 400) << tools;
   }
   const auto reminder = ParseChatRequest(
@@ -512,9 +543,9 @@ TEST(ChatRequest, F07_EmptyMessagesNameTheField) {
 }
 
 TEST(ChatRequest, G01_LogitBiasKeysMustBeTokenIds) {
-  for (std::string_view fields : {R"("logit_bias":{"AI":-100})", R"("logit_bias":{"":1})",
-                                  R"("logit_bias":{"1.5":1})", R"("logit_bias":{"-1":1})",
-                                  R"("logit_bias":{" 1":1})"}) {
+  for (std::string_view fields :
+       {R"("logit_bias":{"AI":-100})", R"("logit_bias":{"":1})", R"("logit_bias":{"1.5":1})",
+        R"("logit_bias":{"-1":1})", R"("logit_bias":{" 1":1})"}) {
     const ApiError error = RefusedField(fields);
     EXPECT_EQ(error.status, 400) << fields;
     EXPECT_EQ(error.param, "logit_bias") << fields;

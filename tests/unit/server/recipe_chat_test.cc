@@ -131,6 +131,49 @@ TEST(RecipeChat, EveryRecordedCaseConvertsAlike) {
   EXPECT_EQ(num_skipped, Deviations().size());
 }
 
+// Random requests of the same kind, recorded the same way. Ids follow from prompt and ranges.
+TEST(RecipeChat, EveryRandomCaseConvertsAlike) {
+  const json::value cases = ParseOrDie(ReadFile(kDataDir + "text/chat_conversions.json"));
+  size_t number = 0;
+  for (const json::value& element : cases.get_array()) {
+    const json::object& test_case = element.get_object();
+    const std::string name = "case " + std::to_string(number++);
+    const EncodeOutcome outcome = Encode(test_case);
+    const json::value* error = test_case.if_contains("error");
+    if (error == nullptr) {
+      json::object expected = test_case.at("expect").get_object();
+      expected["ids"] = ParseOrDie(outcome.json_line).at("ids");
+      ExpectSameConversion(name, std::move(expected), outcome);
+      continue;
+    }
+    const json::value actual = ParseOrDie(outcome.json_line);
+    ASSERT_EQ(outcome.exit_code, 2) << name;
+    EXPECT_EQ(actual.at("error").at("stage"), error->at("stage")) << name;
+    if (const json::value* message = error->get_object().if_contains("message")) {
+      EXPECT_EQ(actual.at("error").at("message"), *message) << name;
+    }
+  }
+  EXPECT_EQ(number, 400u);
+}
+
+TEST(RecipeChat, UnknownDialectsAndOptionsAreRefused) {
+  EXPECT_FALSE(RunEncode(FullTokenizer(), "morse", {}, "{}").ok());
+  EXPECT_FALSE(RunEncode(FullTokenizer(), "chat", {{"colour", "1"}}, "{}").ok());
+  EXPECT_FALSE(RunEncode(FullTokenizer(), "chat", {{"default_thinking_mode", "1"}}, "{}").ok());
+  EXPECT_FALSE(RunEncode(FullTokenizer(), "chat", {{"default_thinking_mode", "{"}}, "{}").ok());
+  EXPECT_FALSE(RunEncode(FullTokenizer(), "chat", {{"model_aliases", R"({"x":"v9"})"}}, "{}").ok());
+}
+
+TEST(RecipeChat, ModelVersionOptionServesEveryName) {
+  const std::string body = R"({"model":"any","messages":[{"role":"user","content":"q"}]})";
+  const auto outcome = RunEncode(FullTokenizer(), "chat", {{"model_version", "\"v41\""}}, body);
+  ASSERT_TRUE(outcome.ok());
+  EXPECT_EQ(outcome->exit_code, 0);
+  const auto refused = RunEncode(FullTokenizer(), "chat", {}, body);
+  ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(refused->exit_code, 2);
+}
+
 // A deviation is not a hole: what happens instead is pinned here.
 TEST(RecipeChat, DeviationsFollowTheDocumentedRule) {
   const json::value cases = ParseOrDie(ReadFile(kDataDir + "text/recipe_chat.json"));

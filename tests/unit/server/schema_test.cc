@@ -1,5 +1,6 @@
 // JSON Schema: validity, strict mode, patterns. The recorded cases come from the reference
 // implementation of the conversion rules.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -68,9 +69,9 @@ TEST(JsonSchemaCheck, LongChainsOfReferencesCostNoCallDepth) {
   std::string schema = R"({"$ref":"#/$defs/0","$defs":{)";
   constexpr int kLength = 100000;
   for (int i = 0; i < kLength; ++i) {
-    schema += "\"" + std::to_string(i) + "\":{\"$ref\":\"#/$defs/" + std::to_string(i + 1) + "\"},";
+    schema += fmt::format("\"{}\":{{\"$ref\":\"#/$defs/{}\"}},", i, i + 1);
   }
-  schema += "\"" + std::to_string(kLength) + "\":{}}}";
+  schema += fmt::format("\"{}\":{{}}}}}}", kLength);
   EXPECT_EQ(CheckJsonSchema(Parse(schema)), std::nullopt);
 }
 
@@ -93,21 +94,52 @@ TEST(StrictSchema, RecordedSchemasAreTransformedOrRefusedAlike) {
 }
 
 TEST(RegexSyntax, AcceptsWhatSchemasUse) {
-  for (std::string_view pattern :
-       {"", "^a$", "a|b|", "(a)(?:b)(?<n>c)\\1", "[a-z0-9_-]+", "[^\\]]", "a{2}", "a{2,}?", "a{1,3}+",
-        "\\d\\D\\w\\W\\s\\S\\b\\B", "\\u00e9\\x41\\u{1F600}", "\\p{L}\\P{Lu}\\pN",
-        "\\p{Script=Greek}", "(?=a)b(?!c)(?<=d)e(?<!f)g", "(?i)a(?m-s:b)", "(?>a)", "[[:alpha:]]",
-        "[a-]", "[-a]", "é+", "a++", "\\/\\-\\_", "]", "}", "((((a))))*", "\\cA"}) {
+  for (std::string_view pattern : {"",
+                                   "^a$",
+                                   "a|b|",
+                                   "(a)(?:b)(?<n>c)\\1",
+                                   "[a-z0-9_-]+",
+                                   "[^\\]]",
+                                   "a{2}",
+                                   "a{2,}?",
+                                   "a{1,3}+",
+                                   "\\d\\D\\w\\W\\s\\S\\b\\B",
+                                   "\\u00e9\\x41\\u{1F600}",
+                                   "\\p{L}\\P{Lu}\\pN",
+                                   "\\p{Script=Greek}",
+                                   "(?=a)b(?!c)(?<=d)e(?<!f)g",
+                                   "(?i)a(?m-s:b)",
+                                   "(?>a)",
+                                   "[[:alpha:]]",
+                                   "[a-]",
+                                   "[-a]",
+                                   "é+",
+                                   "a++",
+                                   "\\/\\-\\_",
+                                   "]",
+                                   "}",
+                                   "((((a))))*",
+                                   "\\cA"}) {
     EXPECT_TRUE(IsRegexSyntax(pattern)) << pattern;
   }
 }
 
 TEST(RegexSyntax, RefusesWhatNoEngineReads) {
-  for (std::string_view pattern :
-       {"(", ")", "(a", "a)", "[", "[a", "[]", "[^]", "[z-a]", "[\\d-z]", "*a", "+", "?", "a**",
-        "a???", "a{2,1}", "a{", "a{}", "a{,3}", "x{a}", "\\", "\\x4", "\\u12", "\\u{}",
-        "\\u{110000}", "\\uD800", "\\p", "\\p{", "\\p{}", "\\c1", "\\0", "\\1", "(a)\\2", "\\q",
-        "[\\q]", "(?", "(?<>a)", "(?<1>a)", "(?<a>b)(?<a>c)", "(?#c)", "(?P=n)", "(?=a)*", "|*"}) {
+  for (std::string_view pattern : {"(",           ")",       "(a",
+                                   "a)",          "[",       "[a",
+                                   "[]",          "[^]",     "[z-a]",
+                                   "[\\d-z]",     "*a",      "+",
+                                   "?",           "a**",     "a???",
+                                   "a{2,1}",      "a{",      "a{}",
+                                   "a{,3}",       "x{a}",    "\\",
+                                   "\\x4",        "\\u12",   "\\u{}",
+                                   "\\u{110000}", "\\uD800", "\\p",
+                                   "\\p{",        "\\p{}",   "\\c1",
+                                   "\\0",         "\\1",     "(a)\\2",
+                                   "\\q",         "[\\q]",   "(?",
+                                   "(?<>a)",      "(?<1>a)", "(?<a>b)(?<a>c)",
+                                   "(?#c)",       "(?P=n)",  "(?=a)*",
+                                   "|*"}) {
     EXPECT_FALSE(IsRegexSyntax(pattern)) << pattern;
   }
 }
