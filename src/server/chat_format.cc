@@ -136,7 +136,7 @@ void WriteMessage(const ChatFormat& format, const ChatMessage& message, JsonWrit
   json->EndObject();
 }
 
-void WriteChoiceBody(const ChatFormat& format, const ChatChoiceBody& choice, JsonWriter* json) {
+void WriteChoiceBody(const ChatFormat& format, const ChatAnswerChoice& choice, JsonWriter* json) {
   const ChatMessage& message = *choice.message;
   json->BeginObject();
   json->Field("index", choice.index);
@@ -249,7 +249,7 @@ std::string WriteChatUsageChunk(const ChatFormat& format, std::string_view usage
   return out;
 }
 
-std::string WriteChatBody(const ChatFormat& format, const ChatBody& body) {
+std::string WriteChatBody(const ChatFormat& format, const ChatAnswer& body) {
   std::string out;
   JsonWriter json(&out);
   json.BeginObject();
@@ -258,7 +258,7 @@ std::string WriteChatBody(const ChatFormat& format, const ChatBody& body) {
   json.Field("created", format.created_s);
   json.Field("model", format.model);
   json.Key("choices").BeginArray();
-  for (const ChatChoiceBody& choice : body.choices) WriteChoiceBody(format, choice, &json);
+  for (const ChatAnswerChoice& choice : body.choices) WriteChoiceBody(format, choice, &json);
   json.EndArray();
   json.Key("usage").Raw(body.usage_json);
   json.Key("system_fingerprint");

@@ -85,7 +85,7 @@ std::string WriteChatChunk(const ChatFormat& format, const ChatChunk& chunk);
 std::string WriteChatUsageChunk(const ChatFormat& format, std::string_view usage_json);
 
 // One element of `choices` of the body.
-struct ChatChoiceBody {
+struct ChatAnswerChoice {
   int32_t index = 0;
   const ChatMessage* message = nullptr;
   const ChoiceFinish* finish = nullptr;
@@ -93,14 +93,14 @@ struct ChatChoiceBody {
   std::string_view token_ids_json = {};
 };
 
-struct ChatBody {
-  std::vector<ChatChoiceBody> choices;
+struct ChatAnswer {
+  std::vector<ChatAnswerChoice> choices;
   std::string_view usage_json = {};
   std::string_view metrics_json = {};           // "" leaves the field out
   std::string_view prompt_token_ids_json = {};  // "" leaves the field out
 };
 
 // The chat.completion object.
-std::string WriteChatBody(const ChatFormat& format, const ChatBody& body);
+std::string WriteChatBody(const ChatFormat& format, const ChatAnswer& body);
 
 }  // namespace deepinfer

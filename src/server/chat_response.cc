@@ -147,7 +147,7 @@ std::string ChatResponse::UsageChunk() const {
 
 std::string ChatResponse::Body(const ResponseMetrics* metrics) const {
   const ChatResponseOptions& options = impl_->options;
-  ChatBody body;
+  ChatAnswer body;
   std::vector<std::string> ids;
   ids.reserve(impl_->choices.size());
   for (const ChatChoice& choice : impl_->choices) {

@@ -215,7 +215,7 @@ std::string Replay::UsageJson() {
 }
 
 std::string Replay::Body() {
-  ChatBody body;
+  ChatAnswer body;
   body.choices.push_back({.index = 0,
                           .message = &message_,
                           .finish = &finish_,
