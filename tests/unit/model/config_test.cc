@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <random>
 #include <tuple>
 
+#include "model/kv_layout.h"
 #include "support/temp_dir.h"
 #include "unit/model/model_test_data.h"
 
@@ -336,6 +338,33 @@ TEST(ModelConfigTest, UnknownKeysAreReportedNotFatal) {
               ""}));
   ASSERT_TRUE(scaling.ok());
   EXPECT_EQ(scaling->unknown_keys, std::vector<std::string>{"rope_scaling.mscale"});
+}
+
+// Digits, signs and brackets replaced at random: whatever still parses has passed every rule, so
+// the sizes derived from it are sound; the rest is refused with a reason.
+TEST(ModelConfigTest, DamagedTextsAreRefusedOrValid) {
+  const std::string sound = ReadText(TestDataPath("configs/v41_flash.json"));
+  constexpr std::string_view kBytes = "0123456789-.eE[]{},:\"ntf \\";
+  std::mt19937 rng(17);
+  int accepted = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = sound;
+    for (uint32_t n = 1 + rng() % 3; n > 0; --n) {
+      text[rng() % text.size()] = kBytes[rng() % kBytes.size()];
+    }
+    const Result<ModelConfig> config = ModelConfig::Parse(text);
+    if (!config.ok()) {
+      ASSERT_FALSE(config.status().message().empty()) << i;
+      continue;
+    }
+    ++accepted;
+    const KvLayout layout = KvLayout::Create(*config, KvFormat::kQuantized);
+    ASSERT_GT(layout.block_bytes, 0) << i;
+    ASSERT_GT(layout.slot_bytes, 0) << i;
+    ASSERT_EQ(config->compress_ratios.size(),
+              static_cast<size_t>(config->num_layers + config->dspark.num_layers));
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST(ModelConfigTest, FilesThatAreNoConfigurationAreRefused) {
