@@ -278,10 +278,11 @@ Fault Close(json::value* schema, bool empty_object_is_fine) {
       if (Fault fault = Close(&member.value(), false)) return fault;
     }
   }
-  if (object["additionalProperties"].get_bool()) {
+  // at() instead of operator[], which may move the members even when the key exists.
+  if (object.at("additionalProperties").get_bool()) {
     return std::string("additionalProperties should not be true");
   }
-  json::value& required = object["required"];
+  json::value& required = object.at("required");
   if (required.is_array()) {
     std::vector<std::string_view> seen;
     for (const json::value& name : required.get_array()) {
