@@ -154,7 +154,8 @@ void Engine::RunSequence(Sequence* s) {
       s->counters.decode_us = now - s->prefilled_us;
     }
     if (!status.ok()) {
-      Log(LogLevel::kError, "engine.request_failed",
+      const bool is_clients_fault = status.code() == StatusCode::kInvalidRequest;
+      Log(is_clients_fault ? LogLevel::kInfo : LogLevel::kError, "engine.request_failed",
           {{"request_id", s->request.request_id}, {"status", status}});
       last.finish = FinishReason::kError;
       last.status = status;

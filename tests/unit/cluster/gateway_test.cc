@@ -1,0 +1,128 @@
+// Admission, routing, cancellation and drain of the gateway over workers that only record calls.
+
+#include "cluster/gateway.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace deepinfer {
+namespace {
+
+class RecordingWorker final : public Worker {
+ public:
+  const WorkerInfo& info() const override { return info_; }
+  Status Submit(EngineRequest request, TokenSink) override {
+    submitted.push_back(request.request_id);
+    return answer;
+  }
+  void Cancel(std::string_view request_id) override { cancelled.emplace_back(request_id); }
+  LoadReport Load() const override { return load; }
+  void Drain(int64_t deadline_us) override { drained_until.push_back(deadline_us); }
+
+  LoadReport load;
+  Status answer;
+  std::vector<std::string> submitted, cancelled;
+  std::vector<int64_t> drained_until;
+
+ private:
+  WorkerInfo info_;
+};
+
+class GatewayTest : public ::testing::Test {
+ protected:
+  void Start(int num_workers, GatewayOptions options) {
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int i = 0; i < num_workers; ++i) {
+      auto worker = std::make_unique<RecordingWorker>();
+      workers_.push_back(worker.get());
+      workers.push_back(std::move(worker));
+    }
+    gateway_ = std::make_unique<Gateway>(options, std::move(workers));
+  }
+  Status Submit(std::string id) {
+    EngineRequest request;
+    request.request_id = std::move(id);
+    return gateway_->Submit(std::move(request), [](TokenEvent) {});
+  }
+
+  std::vector<RecordingWorker*> workers_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(GatewayTest, RoutesToTheWorkerWithFewestLiveRequestsTheFirstOfEquals) {
+  Start(3, {});
+  workers_[0]->load = {.running = 1, .waiting = 2};
+  workers_[1]->load = {.running = 1, .waiting = 1};
+  workers_[2]->load = {.running = 2, .waiting = 0};
+  EXPECT_TRUE(Submit("a").ok());
+  workers_[1]->load.waiting = 5;
+  EXPECT_TRUE(Submit("b").ok());
+  EXPECT_TRUE(workers_[0]->submitted.empty());
+  EXPECT_EQ(workers_[1]->submitted, std::vector<std::string>{"a"});
+  EXPECT_EQ(workers_[2]->submitted, std::vector<std::string>{"b"});
+}
+
+TEST_F(GatewayTest, SkipsWorkersThatDrain) {
+  Start(2, {});
+  workers_[0]->load.draining = true;
+  workers_[1]->load.running = 9;
+  EXPECT_TRUE(Submit("a").ok());
+  EXPECT_EQ(workers_[1]->submitted.size(), 1u);
+  workers_[1]->load.draining = true;
+  EXPECT_EQ(Submit("b").code(), StatusCode::kUnavailable);
+}
+
+TEST_F(GatewayTest, RefusesWhenTheSumOfQueuesIsFull) {
+  Start(2, {.max_queued_requests = 5});
+  workers_[0]->load.waiting = 2;
+  workers_[1]->load.waiting = 2;
+  EXPECT_TRUE(Submit("a").ok());
+  workers_[1]->load.waiting = 3;
+  EXPECT_EQ(Submit("b").code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(workers_[0]->submitted.size() + workers_[1]->submitted.size(), 1u);
+}
+
+TEST_F(GatewayTest, PassesTheWorkersAnswerOn) {
+  Start(1, {});
+  workers_[0]->answer = InvalidRequest("no");
+  EXPECT_EQ(Submit("a").code(), StatusCode::kInvalidRequest);
+}
+
+TEST_F(GatewayTest, CancelsOnEveryWorker) {
+  Start(2, {});
+  gateway_->Cancel("x");
+  for (const RecordingWorker* worker : workers_) {
+    EXPECT_EQ(worker->cancelled, std::vector<std::string>{"x"});
+  }
+}
+
+TEST_F(GatewayTest, SumsTheLoad) {
+  Start(2, {});
+  workers_[0]->load = {1, 2, 30, 400, false};
+  workers_[1]->load = {5, 6, 70, 800, true};
+  const LoadReport sum = gateway_->Load();
+  EXPECT_EQ(sum.running, 6);
+  EXPECT_EQ(sum.waiting, 8);
+  EXPECT_EQ(sum.kv_tokens, 100);
+  EXPECT_EQ(sum.kv_capacity_tokens, 1200);
+  EXPECT_FALSE(sum.draining) << "one draining worker is not a draining gateway";
+}
+
+TEST_F(GatewayTest, DrainRefusesNewWorkAndDrainsEveryWorker) {
+  Start(2, {});
+  EXPECT_FALSE(gateway_->draining());
+  gateway_->Drain(1234);
+  EXPECT_TRUE(gateway_->draining());
+  EXPECT_TRUE(gateway_->Load().draining);
+  EXPECT_EQ(Submit("late").code(), StatusCode::kUnavailable);
+  for (const RecordingWorker* worker : workers_) {
+    EXPECT_EQ(worker->drained_until, std::vector<int64_t>{1234});
+    EXPECT_TRUE(worker->submitted.empty());
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer
