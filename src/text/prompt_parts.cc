@@ -302,7 +302,7 @@ void AppendTurns(const FormStyle& style, const Conversation& conversation,
     }
   }
   const bool ends_with_task = !turns.empty() && TaskOf(turns.back()) != UserTask::kNone;
-  if (!ends_with_task && !conversation.continues_last_turn()) {
+  if (options.add_generation_header && !ends_with_task && !conversation.continues_last_turn()) {
     AppendGenerationHeader(style, conversation, out);
   }
 }

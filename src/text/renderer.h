@@ -24,7 +24,8 @@ struct Segment {
 // Knobs of the message-level API; the HTTP dialects use the defaults.
 struct RenderOptions {
   bool add_begin_token = true;
-  bool keep_reasoning = false;  // keep the reasoning of finished turns also without tools
+  bool keep_reasoning = false;        // keep the reasoning of finished turns also without tools
+  bool add_generation_header = true;  // off: the prompt ends behind the last turn
   // Turns before it were rendered earlier: neither they nor the head of the prompt are repeated.
   size_t first_turn = 0;
 };

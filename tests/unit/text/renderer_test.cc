@@ -185,6 +185,12 @@ TEST(Renderer, ContinuedTurnStaysOpen) {
   EXPECT_TRUE(PromptOf(conversation).ends_with("<｜Assistant｜><think>why</think>so"));
 }
 
+TEST(Renderer, GenerationHeaderCanBeLeftOut) {
+  const Conversation conversation = ChatMode({User("u")});
+  EXPECT_EQ(PromptOf(conversation, {.add_generation_header = false}),
+            "<｜begin▁of▁sentence｜><｜User｜>u");
+}
+
 TEST(Renderer, ToolUpdateListsTheSchemasThatBecameVisible) {
   Conversation conversation =
       ChatMode({User("u"), ToolUpdateTurn{{{"f", "", "{}"}, {"g", "", "{}"}}}});
