@@ -25,6 +25,8 @@ add_compile_options(-march=x86-64-v3 -ffp-contract=off -fno-math-errno
 add_compile_options(-fdebug-prefix-map=${CMAKE_BINARY_DIR}=.)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fno-working-directory)
+  # GCC 12 reports both for inlined std::string and std::variant code that is correct.
+  add_compile_options(-Wno-restrict -Wno-maybe-uninitialized)
 endif()
 
 # Line tables only: full debug info doubles link time and object size.

@@ -1,3 +1,53 @@
-#include "base/status.h"
+// The binary: picks the subcommand, fills its flags, runs it.
 
-int main() { return 0; }
+#include <CLI/CLI.hpp>
+#include <clocale>
+#include <csignal>
+
+#include "base/version.h"
+#include "cli/command.h"
+#include "cli/flag_sources.h"
+#include "cli/suggest.h"
+
+namespace deepinfer {
+namespace {
+
+int Main(int argc, char** argv) {
+  // A reader that goes away must show as a failed write, not end the process.
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app{"DeepInfer: serve and run DeepSeek-V4.1 models.", "deepinfer"};
+  app.set_version_flag("--version", std::string(kVersion));
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  deepinfer serve                         serve the bundled demo model on 127.0.0.1:8000\n"
+      "  deepinfer chat                          talk to it in the terminal\n"
+      "  deepinfer run models/deepinfer-tiny 'What is a KV cache?'\n"
+      "  deepinfer COMMAND --help                flags of one command, with defaults and units");
+
+  const std::vector<std::unique_ptr<Command>> commands = MakeCommands();
+  std::vector<std::pair<CLI::App*, Command*>> registered;
+  for (const auto& command : commands) {
+    registered.emplace_back(command->Register(&app), command.get());
+  }
+  try {
+    app.parse(argc, argv);
+    for (const auto& [sub, command] : registered) {
+      if (!sub->parsed()) continue;
+      const Result<FlagOrigins> origins = FillFromEnvironmentAndFile(sub);
+      return origins.ok() ? command->Run(*origins) : ReportFailure(origins.status());
+    }
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    app.exit(e);
+    SuggestNearest(app, argc, argv);
+    return kExitUsage;
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) { return deepinfer::Main(argc, argv); }

@@ -1,0 +1,32 @@
+#include "cli/command.h"
+
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+
+namespace deepinfer {
+
+std::vector<std::unique_ptr<Command>> MakeCommands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(MakeServeCommand());
+  commands.push_back(MakeChatCommand());
+  commands.push_back(MakeRunCommand());
+  commands.push_back(MakeInspectCommand());
+  commands.push_back(MakeBenchCommand());
+  commands.push_back(MakeTokenizeCommand());
+  commands.push_back(MakeDetokenizeCommand());
+  commands.push_back(MakeEncodeCommand());
+  commands.push_back(MakeParseCommand());
+  commands.push_back(MakeLogitsCommand());
+  commands.push_back(MakeGenerateCommand());
+  commands.push_back(MakeConfigCommand());
+  commands.push_back(MakeVersionCommand());
+  return commands;
+}
+
+int ReportFailure(const Status& status) {
+  fmt::print(stderr, "deepinfer: {}\n", status.message());
+  return status.code() == StatusCode::kInvalidRequest ? kExitUsage : kExitFailure;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,25 @@
+// Makers of the subcommands, one per file.
+// Thread rule: main thread.
+#pragma once
+
+#include <memory>
+
+#include "cli/command.h"
+
+namespace deepinfer {
+
+std::unique_ptr<Command> MakeServeCommand();
+std::unique_ptr<Command> MakeRunCommand();
+std::unique_ptr<Command> MakeChatCommand();
+std::unique_ptr<Command> MakeInspectCommand();
+std::unique_ptr<Command> MakeBenchCommand();
+std::unique_ptr<Command> MakeTokenizeCommand();
+std::unique_ptr<Command> MakeDetokenizeCommand();
+std::unique_ptr<Command> MakeEncodeCommand();
+std::unique_ptr<Command> MakeParseCommand();
+std::unique_ptr<Command> MakeLogitsCommand();
+std::unique_ptr<Command> MakeGenerateCommand();
+std::unique_ptr<Command> MakeConfigCommand();
+std::unique_ptr<Command> MakeVersionCommand();
+
+}  // namespace deepinfer

@@ -1,0 +1,87 @@
+// deepinfer generate: token ids in, token ids out.
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/generation.h"
+#include "cli/io.h"
+#include "cli/model_flags.h"
+
+namespace deepinfer {
+namespace {
+
+class GenerateCommand final : public Command {
+ public:
+  CLI::App* Register(CLI::App* app) override {
+    CLI::App* sub = app->add_subcommand("generate", "Token ids to generated token ids");
+    flags_.Register(sub, true, "ref_actq");
+    sub->add_option("--tokens", tokens_file_, "File with a JSON array of token ids")->required();
+    sub->add_option("--max-tokens", sampling_.max_tokens, "Tokens to generate at most")
+        ->required()
+        ->check(CLI::PositiveNumber);
+    sub->add_option("--temperature", sampling_.temperature, "0 = greedy")->capture_default_str();
+    sub->add_option("--top-p", sampling_.top_p, "Nucleus mass")->capture_default_str();
+    sub->add_option("--top-k", sampling_.top_k, "0 = off")->capture_default_str();
+    sub->add_option("--min-p", sampling_.min_p, "0 = off")->capture_default_str();
+    seed_ = sub->add_option("--seed", sampling_.seed, "Seed of the random draws");
+    sub->add_flag("--ignore-eos", sampling_.ignore_eos, "Go on after the end token");
+    sub->add_option("--chunk", chunk_, "Prompt rows per step; the bits do not depend on it")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    sub->add_option("--decoder-tail", tail_,
+                    "compact: the decoder runs the last prompt rows only; full: every row")
+        ->check(CLI::IsMember({"compact", "full"}))
+        ->capture_default_str();
+    sub->footer("Example:\n  deepinfer generate MODEL --tokens ids.json --max-tokens 32");
+    sampling_.temperature = 0.0f;
+    return sub;
+  }
+
+  int Run(const FlagOrigins&) override {
+    const Status status = Generate();
+    return status.ok() ? kExitOk : ReportFailure(status);
+  }
+
+ private:
+  Status Generate() {
+    DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(tokens_file_));
+    Result<std::vector<int32_t>> parsed = ParseIdArray(text);
+    if (!parsed.ok()) return parsed.status().Annotate(tokens_file_);
+    DI_ASSIGN_OR_RETURN(const std::filesystem::path dir, flags_.ModelDir());
+    DI_ASSIGN_OR_RETURN(BundleOptions bundle, flags_.Bundle());
+    const int64_t length = static_cast<int64_t>(parsed->size()) + sampling_.max_tokens + 1;
+    bundle.model.max_positions = static_cast<int32_t>(std::min<int64_t>(length, 1 << 24));
+    EngineOptions engine;
+    engine.max_model_len = bundle.model.max_positions;
+    engine.max_num_batched_tokens = chunk_;
+    engine.decoder_tail = tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
+    DI_ASSIGN_OR_RETURN(const auto local, LocalEngine::Open(dir, bundle, engine));
+
+    EngineRequest request;
+    request.request_id = "generate";
+    request.prompt_ids = std::move(*parsed);
+    request.sampling = sampling_;
+    request.sampling.has_seed = seed_->count() > 0;
+    std::vector<int32_t> ids;
+    DI_ASSIGN_OR_RETURN(const TokenEvent last,
+                        local->Run(std::move(request), [&ids](const TokenEvent& event) {
+                          ids.insert(ids.end(), event.ids.begin(), event.ids.end());
+                        }));
+    DI_RETURN_IF_ERROR(last.status);
+    return PrintLine("{\"ids\":" + IdArrayJson(ids) + ",\"finish_reason\":\"" +
+                     std::string(FinishReasonName(last.finish)) + "\"}");
+  }
+
+  ModelFlags flags_;
+  SamplingParams sampling_;
+  std::string tokens_file_;
+  std::string tail_ = "compact";
+  int32_t chunk_ = 512;
+  CLI::Option* seed_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeGenerateCommand() { return std::make_unique<GenerateCommand>(); }
+
+}  // namespace deepinfer

@@ -1,0 +1,31 @@
+// Standard input, token id files and JSON lines of the tool commands.
+// Thread rule: main thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+// All of standard input.
+Result<std::string> ReadStdin();
+Result<std::string> ReadTextFile(const std::string& path);
+
+// [1, 2, 3] -> ids. invalid_request names what is wrong.
+Result<std::vector<int32_t>> ParseIdArray(const std::string& json);
+// {"ids": [1, 2, 3]} -> ids.
+Result<std::vector<int32_t>> ParseIdObject(const std::string& json);
+
+// "[1,2,3]".
+std::string IdArrayJson(std::span<const int32_t> ids);
+// A JSON string literal with quotes; the input is valid UTF-8.
+std::string JsonString(std::string_view text);
+
+// One line on standard output; unavailable when the reader is gone or the disk is full.
+Status PrintLine(std::string_view line);
+
+}  // namespace deepinfer

@@ -1,0 +1,247 @@
+#include "cli/serve_flags.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+
+#include "base/sha256.h"
+#include "cli/build_info.h"
+
+namespace deepinfer {
+
+namespace {
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::llround(seconds * 1000)));
+}
+
+// One flag with a fixed list of words.
+void Choice(CLI::App* command, const std::string& names, std::string* value,
+            std::vector<std::string> words, const std::string& help) {
+  command->add_option(names, *value, help)
+      ->check(CLI::IsMember(std::move(words)))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void ServeFlags::Register(CLI::App* command) {
+  model.Register(command, false, "ref_actq");
+  command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
+  RegisterListen(command);
+  RegisterApi(command);
+  RegisterAccess(command);
+  RegisterOperations(command);
+  RegisterCompatibility(command);
+}
+
+void ServeFlags::RegisterListen(CLI::App* c) {
+  HttpServerOptions& h = server.http;
+  c->add_option("--host", h.host, "Address to listen on")->capture_default_str();
+  c->add_option("--port", h.port, "TCP port; 0 = chosen by the system")->capture_default_str();
+  c->add_option("--uds", h.uds_path, "Also listen on this Unix socket");
+  c->add_option("--max-connections", h.max_connections, "Open connections; more get 503")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--max-body", h.max_body_bytes, "Largest request body, bytes")
+      ->capture_default_str();
+  c->add_option("--threads-http", h.num_threads, "Network threads")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  c->add_option("--served-model-name", served_names_,
+                "Names clients may ask for; the first is the default");
+  c->add_option("--model-alias,-a,--alias", aliases_, "Further name as alias=served; may repeat");
+}
+
+void ServeFlags::RegisterApi(CLI::App* c) {
+  c->add_option("--max-model-len,-c,--ctx-size,--context-length", engine.max_model_len,
+                "Context: prompt plus generated tokens; clipped to the model")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  c->add_option("--max-num-batched-tokens,--chunked-prefill-size", engine.max_num_batched_tokens,
+                "Prompt rows per step")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  Choice(c, "--decoder-tail", &decoder_tail_, {"compact", "full"},
+         "compact: the decoder layers run the last prompt rows only; full: every row");
+  Choice(c, "--default-thinking", &default_thinking_, {"on", "off"},
+         "Thinking mode of requests that do not say");
+  c->add_option("--default-effort,--reasoning-effort", default_effort_,
+                "Effort of requests that do not say: low, high, max or 1..100")
+      ->capture_default_str();
+  c->add_option("--default-max-tokens", default_max_tokens_,
+                "Output limit of requests that do not say; 0 = by mode")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--max-output", server.chat.max_tokens_limit_plain, "Largest max_tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--max-top-logprobs", server.chat.max_top_logprobs, "Largest top_logprobs")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  c->add_option("--max-logprobs", server.max_completions_logprobs,
+                "Largest logprobs of /v1/completions")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  Choice(c, "--sampling-policy", &sampling_policy_, {"honour", "deepseek"},
+         "deepseek: the hosted overrides of temperature and top_p");
+  Choice(c, "--sampling-mode", &sampling_mode_, {"auto", "strict", "rejection"},
+         "How tokens are drawn at temperature > 0; auto = strict with a seed");
+  Choice(c, "--stream-usage-style", &usage_style_, {"openai", "deepseek"},
+         "Usage in an extra last chunk, or on the finish chunk");
+  Choice(c, "--reasoning-field", &reasoning_field_, {"reasoning_content", "reasoning", "both"},
+         "Name of the reasoning text in answers");
+  Choice(c, "--usage-extension", &usage_extension_, {"on", "off"},
+         "Exact token account under usage.deepinfer");
+  c->add_flag("--per-request-metrics", server.per_request_metrics, "Timings in every answer");
+  c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
+  Choice(c, "--raw-prompt-specials", &raw_prompt_specials_, {"on", "off"},
+         "Raw prompts recognise special-token strings");
+}
+
+void ServeFlags::RegisterAccess(CLI::App* c) {
+  c->add_option("--api-key-file", server.api_key_file, "File with API keys");
+  c->add_option("--api-key", server.api_keys,
+                "API key; visible in the process list, prefer the file");
+  c->add_flag("--allow-unauthenticated", server.allow_unauthenticated,
+              "Listen beyond loopback without keys");
+  c->add_option("--allowed-origins", server.cors.allowed_origins, "CORS origins; none by default");
+  c->add_option("--allowed-methods", server.cors.allowed_methods, "CORS methods")
+      ->capture_default_str();
+  c->add_option("--allowed-headers", server.cors.allowed_headers, "CORS headers")
+      ->capture_default_str();
+  c->add_flag("--allow-credentials", server.cors.allow_credentials, "CORS credentials");
+}
+
+void ServeFlags::RegisterOperations(CLI::App* c) {
+  c->add_option("--timeout", timeout_s_, "Longest run of a request, seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  c->add_option("--drain-timeout", drain_timeout_s,
+                "Seconds that running requests get after SIGTERM")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--sse-ping-interval", ping_interval_s_,
+                "Seconds of silence before a keep-alive comment; -1 = never")
+      ->capture_default_str();
+  c->add_option("--max-queued-requests", engine.max_queued_requests,
+                "Waiting requests; more get 429")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  Choice(c, "--metrics-compat", &metrics_compat_, {"vllm", "none"},
+         "Also export the series under these names");
+  Choice(c, "--log-requests", &log_requests_, {"off", "meta"}, "One log line per request");
+  Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
+  Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
+         "Least severe level that is logged");
+#ifdef DEEPINFER_TEST_HOOKS
+  c->add_flag("--enable-test-hooks", server.enable_test_hooks,
+              "Read the test_* body fields; loopback only");
+#endif
+}
+
+// Flags of other servers that operators carry over: harmless ones are accepted, those that would
+// mean something else are refused with the right name.
+void ServeFlags::RegisterCompatibility(CLI::App* c) {
+  const auto ignore = [&](const std::string& names, bool takes_value) {
+    CLI::Option* option = takes_value
+                              ? c->add_option(names, ignored_value_)
+                              : static_cast<CLI::Option*>(c->add_flag(names, ignored_flag_));
+    ignored_.push_back(option->group(""));
+  };
+  ignore("--reasoning-parser", true);
+  ignore("--tool-call-parser", true);
+  ignore("--tokenizer-mode", true);
+  ignore("--enable-auto-tool-choice", false);
+  ignore("--enable-prompt-tokens-details", false);
+  ignore("--enable-cache-report", false);
+  ignore("--trust-remote-code", false);
+  ignore("--enable-metrics", false);
+  c->add_option("--tp,--tensor-parallel-size", tensor_parallel_)->group("");
+}
+
+LogLevel ServeFlags::log_level() const {
+  if (log_level_ == "debug") return LogLevel::kDebug;
+  if (log_level_ == "warning") return LogLevel::kWarning;
+  if (log_level_ == "error") return LogLevel::kError;
+  return log_level_ == "off" ? LogLevel::kOff : LogLevel::kInfo;
+}
+
+LogFormat ServeFlags::log_format() const {
+  return log_format_ == "json" ? LogFormat::kJson : LogFormat::kText;
+}
+
+namespace {
+
+Result<int32_t> ParseEffort(const std::string& text) {
+  if (text == "low") return kEffortLow;
+  if (text == "high") return kEffortHigh;
+  if (text == "max") return kEffortMax;
+  int32_t n = 0;
+  for (char c : text) n = c >= '0' && c <= '9' && n < 1000 ? n * 10 + (c - '0') : 1000;
+  if (text.empty() || n < 1 || n > 100) {
+    return InvalidRequest("--default-effort must be low, high, max or 1..100");
+  }
+  return n;
+}
+
+}  // namespace
+
+Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
+  if (tensor_parallel_ != 1) {
+    return InvalidRequest(
+        "--tensor-parallel-size can only be 1: this model is spread by --data-parallel-size and "
+        "--expert-parallel-size");
+  }
+  for (const CLI::Option* option : ignored_) {
+    if (option->count() > 0) {
+      Log(LogLevel::kWarning, "flag.ignored", {{"flag", option->get_name()}});
+    }
+  }
+  ServerOptions& s = server;
+  s.served_model_names = served_names_;
+  if (s.served_model_names.empty()) {
+    s.served_model_names = {"deepseek-flash", "DeepSeek-V4.1-Flash"};
+    const std::string folder = FolderName(model_dir);
+    if (std::find(served_names_.begin(), served_names_.end(), folder) == served_names_.end()) {
+      s.served_model_names.insert(s.served_model_names.begin(), folder);
+    }
+  }
+  for (const std::string& alias : aliases_) {
+    const size_t split = alias.find('=');
+    const std::string target = split == std::string::npos ? "" : alias.substr(split + 1);
+    const auto& names = s.served_model_names;
+    if (std::find(names.begin(), names.end(), target) == names.end()) {
+      return InvalidRequest("--model-alias " + alias +
+                            " must have the form alias=served, with a served model name");
+    }
+    s.model_aliases[alias.substr(0, split)] = target;
+  }
+  engine.decoder_tail = decoder_tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
+  s.chat.default_thinking = default_thinking_ == "on";
+  DI_ASSIGN_OR_RETURN(s.chat.default_effort, ParseEffort(default_effort_));
+  if (default_max_tokens_ > 0) s.chat.default_max_tokens = default_max_tokens_;
+  s.chat.max_tokens_limit_thinking = s.chat.max_tokens_limit_plain;
+  s.chat.sampling_policy =
+      sampling_policy_ == "deepseek" ? SamplingPolicy::kDeepSeek : SamplingPolicy::kHonour;
+  s.chat.default_sampling_mode = sampling_mode_ == "strict"      ? SamplingMode::kStrict
+                                 : sampling_mode_ == "rejection" ? SamplingMode::kRejection
+                                                                 : SamplingMode::kAuto;
+  s.usage_style =
+      usage_style_ == "deepseek" ? StreamUsageStyle::kDeepSeek : StreamUsageStyle::kOpenAi;
+  s.reasoning_field = reasoning_field_ == "both"        ? ReasoningField::kBoth
+                      : reasoning_field_ == "reasoning" ? ReasoningField::kReasoning
+                                                        : ReasoningField::kReasoningContent;
+  s.usage_extension = usage_extension_ == "on";
+  s.raw_prompt_specials = raw_prompt_specials_ == "on";
+  s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
+  s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
+  s.request_timeout = Milliseconds(timeout_s_);
+  s.sse_ping_interval = Milliseconds(ping_interval_s_);
+  s.build_commit = std::string(kCommit);
+  return OkStatus();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,67 @@
+// Flags of `serve`, also shown by `config print`.
+// Thread rule: main thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "cli/model_flags.h"
+#include "engine/engine.h"
+#include "server/server_options.h"
+
+namespace CLI {
+class Option;
+}
+
+namespace deepinfer {
+
+struct ServeFlags {
+  ModelFlags model;
+  EngineOptions engine;
+  ServerOptions server;
+
+  void Register(CLI::App* command);
+
+  // Checks what CLI11 cannot and completes `server` and `engine`. model_dir names the default
+  // served name. invalid_request names the flag.
+  Status Finish(const std::filesystem::path& model_dir);
+
+  LogLevel log_level() const;
+  LogFormat log_format() const;
+  double drain_timeout_s = 60;
+
+ private:
+  void RegisterListen(CLI::App* command);
+  void RegisterApi(CLI::App* command);
+  void RegisterAccess(CLI::App* command);
+  void RegisterOperations(CLI::App* command);
+  void RegisterCompatibility(CLI::App* command);
+
+  std::vector<std::string> served_names_;
+  std::vector<std::string> aliases_;
+  std::string decoder_tail_ = "compact";
+  std::string default_thinking_ = "on";
+  std::string default_effort_ = "high";
+  int32_t default_max_tokens_ = 0;
+  std::string sampling_policy_ = "honour";
+  std::string sampling_mode_ = "auto";
+  std::string usage_style_ = "openai";
+  std::string reasoning_field_ = "reasoning_content";
+  std::string usage_extension_ = "on";
+  std::string raw_prompt_specials_ = "on";
+  std::string metrics_compat_ = "vllm";
+  std::string log_requests_ = "meta";
+  std::string log_format_ = "text";
+  std::string log_level_ = "info";
+  double timeout_s_ = 3600;
+  double ping_interval_s_ = 45;
+  int tensor_parallel_ = 1;
+  std::string config_file_;
+  std::string ignored_value_;
+  bool ignored_flag_ = false;
+  std::vector<CLI::Option*> ignored_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,205 @@
+"""`deepinfer serve` as a stranger uses it: real process, real sockets, bundled model."""
+
+import http.client
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+import unittest
+
+import support
+from support import DEMO_MODEL, Server
+
+
+def request(server, method, path, body=None, headers=None):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=support.TIMEOUT_S)
+    data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+    connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+    response = connection.getresponse()
+    raw = response.read()
+    connection.close()
+    return response.status, json.loads(raw) if raw[:1] in (b"{", b"[") else raw
+
+
+def chat(text="What is a KV cache?", **fields):
+    return {"model": "deepinfer-tiny", "temperature": 0, "thinking": {"type": "disabled"},
+            "messages": [{"role": "user", "content": text}], **fields}
+
+
+def stream_events(server, body):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=support.TIMEOUT_S)
+    connection.request("POST", "/v1/chat/completions", json.dumps(body),
+                       {"Content-Type": "application/json"})
+    raw = connection.getresponse().read().decode()
+    connection.close()
+    lines = [line[6:] for line in raw.split("\n\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]", raw
+    return [json.loads(line) for line in lines[:-1]]
+
+
+class Serve(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.__exit__)
+
+    def test_stream_and_plain_answers_are_equal(self):
+        for body in (chat(), chat("Hello", thinking={"type": "enabled"}),
+                     chat("Tell me something", temperature=1, seed=7)):
+            status, plain = request(self.server, "POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 200, plain)
+            events = stream_events(self.server,
+                                   {**body, "stream": True,
+                                    "stream_options": {"include_usage": True}})
+            for field in ("content", "reasoning_content"):
+                text = "".join(c["delta"].get(field) or "" for e in events for c in e["choices"])
+                self.assertEqual(text, plain["choices"][0]["message"].get(field) or "")
+            for key in ("prompt_tokens", "completion_tokens", "prompt_cache_miss_tokens"):
+                self.assertEqual(events[-1]["usage"][key], plain["usage"][key])
+
+    def test_demo_cases_over_http(self):
+        lines = (DEMO_MODEL / "cases.jsonl").read_text(encoding="utf-8").splitlines()
+        cases = [json.loads(line) for line in lines]
+        picked = [c for c in cases if c["solved"] and not c["thinking"] and not c.get("tools")
+                  and c["task"] in ("greet", "unknown", "concept", "reverse", "copy")][:12]
+        self.assertEqual(len(picked), 12)
+        right = 0
+        for case in picked:
+            status, body = request(self.server, "POST", "/v1/chat/completions", chat(case["user"]))
+            self.assertEqual(status, 200, body)
+            right += body["choices"][0]["message"]["content"] == case["expect"]
+        self.assertGreaterEqual(right, 11)
+
+    def test_nonsense_gets_an_error_and_the_server_lives(self):
+        deep = b'{"messages":' + b"[" * 1_000_000
+        for body in (b"", b"{", b"null", b"[]", deep, b"\xff\xfe", b'{"model": 1}'):
+            status, answer = request(self.server, "POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 400, answer)
+            self.assertIn("message", answer["error"])
+        status, answer = request(self.server, "POST", "/v1/chat/completions",
+                                 {**chat(), "model": "other"})
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+        status, answer = request(self.server, "POST", "/v1/chat/completions",
+                                 chat("word " * 40000))
+        self.assertEqual((status, answer["error"]["code"]), (400, "context_length_exceeded"))
+        status, answer = request(self.server, "POST", "/v1/completions",
+                                 {"model": "deepinfer-tiny", "prompt": [[999999]]})
+        self.assertEqual(status, 400)
+        self.assertEqual(request(self.server, "GET", "/health")[0], 200)
+
+    def test_raw_bytes_on_the_socket_do_no_harm(self):
+        for junk in (b"\0" * 1000, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/models HTTP/1.1\r\n" +
+                     b"A: b\r\n" * 500 + b"\r\n"):
+            with socket.create_connection(("127.0.0.1", self.server.port), timeout=30) as s:
+                s.sendall(junk)
+                s.shutdown(socket.SHUT_WR)
+                s.settimeout(30)
+                while s.recv(4096):
+                    pass
+        self.assertEqual(request(self.server, "GET", "/ready")[0], 200)
+
+    def test_disconnect_frees_the_engine(self):
+        body = json.dumps(chat("Hello", max_tokens=4000, ignore_eos=True, stream=True))
+        head = ("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                "Content-Length: %d\r\n\r\n" % len(body))
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as s:
+            s.sendall((head + body).encode())
+            self.assertIn(b"200 OK", s.recv(4096))
+        # One request runs at a time, so the next answer proves that the first one ended.
+        status, _ = request(self.server, "POST", "/v1/chat/completions", chat(max_tokens=1))
+        self.assertEqual(status, 200)
+        deadline = time.monotonic() + support.TIMEOUT_S
+        while b"deepinfer:num_requests_running{" not in self.metrics() or self.running() != 0:
+            self.assertLess(time.monotonic(), deadline, "the request still runs")
+
+    def metrics(self):
+        return request(self.server, "GET", "/metrics")[1]
+
+    def running(self):
+        for line in self.metrics().decode().splitlines():
+            if line.startswith("deepinfer:num_requests_running"):
+                return float(line.rsplit(" ", 1)[1])
+        return None
+
+    def test_tokenize_routes(self):
+        status, body = request(self.server, "POST", "/tokenize",
+                               {"model": "deepinfer-tiny", "prompt": "What is 2+2?"})
+        self.assertEqual(status, 200, body)
+        status, back = request(self.server, "POST", "/detokenize", {"tokens": body["tokens"]})
+        self.assertEqual(status, 200, back)
+        self.assertTrue(back["prompt"].endswith("What is 2+2?"))
+
+
+class Lifecycle(unittest.TestCase):
+    def test_sigterm_lets_a_running_answer_finish(self):
+        with Server() as server:
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(
+                request(server, "POST", "/v1/chat/completions",
+                        chat("Hello", max_tokens=300, ignore_eos=True))))
+            thread.start()
+            while server_running(server) == 0 and thread.is_alive():
+                time.sleep(0.01)
+            self.assertEqual(server.stop(), 0)
+            thread.join()
+            status, body = answers[0]
+            self.assertEqual(status, 200, body)
+            self.assertEqual(body["usage"]["completion_tokens"], 300)
+
+    def test_sigterm_cuts_at_the_drain_timeout(self):
+        with Server("--drain-timeout", "0.2") as server:
+            answers = []
+            thread = threading.Thread(target=lambda: answers.append(
+                request(server, "POST", "/v1/chat/completions",
+                        chat("Hello", max_tokens=3900, ignore_eos=True))))
+            thread.start()
+            while server_running(server) == 0 and thread.is_alive():
+                time.sleep(0.01)
+            self.assertEqual(server.stop(), 0)
+            thread.join()
+            self.assertEqual(len(answers), 1)
+
+    def test_a_second_server_on_the_port_fails_clearly(self):
+        with Server() as server:
+            result = support.run("serve", DEMO_MODEL, "--port", server.port)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(str(server.port), result.stderr.decode())
+
+    def test_a_damaged_model_ends_the_process_with_its_file_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model"
+            shutil.copytree(DEMO_MODEL, model)
+            shard = model / "model-00001-of-00001.safetensors"
+            with open(shard, "r+b") as f:
+                f.truncate(1000)
+            result = support.run("serve", model, "--port", 0)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(shard.name, result.stderr.decode())
+
+    def test_an_open_address_needs_keys(self):
+        result = support.run("serve", DEMO_MODEL, "--port", 0, "--host", "0.0.0.0")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--allow-unauthenticated", result.stderr.decode())
+
+    def test_keys_are_checked(self):
+        with Server("--api-key", "secret") as server:
+            self.assertEqual(request(server, "GET", "/v1/models")[0], 401)
+            self.assertEqual(request(server, "GET", "/v1/models",
+                                     headers={"Authorization": "Bearer secret"})[0], 200)
+            self.assertEqual(request(server, "GET", "/health")[0], 200)
+
+
+def server_running(server):
+    raw = request(server, "GET", "/metrics")[1].decode()
+    for line in raw.splitlines():
+        if line.startswith("deepinfer:num_requests_running"):
+            return float(line.rsplit(" ", 1)[1])
+    return 0
+
+
+if __name__ == "__main__":
+    unittest.main()
