@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/unpack_f32.h"
+#include "kernels/cpu/small_floats.h"
 #include "kernels/cpu/vector_math.h"
 #include "tensor/codecs.h"
 
@@ -33,9 +33,11 @@ void LoadWindowKey(KvFormat format, const std::byte* row, int64_t n, float* out)
   if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
   const uint8_t* codes = Bytes(row);
   for (int64_t i = 0; i < n; i += 32) {
-    const typename Isa::Vec scale = Isa::Set1(ScaleValue(codes[n + i / 32]));
-    Isa::Store(out + i, Isa::Mul(Isa::LoadE4m3(codes + i), scale));
-    Isa::Store(out + i + 16, Isa::Mul(Isa::LoadE4m3(codes + i + 16), scale));
+    const typename Isa::Float scale = Isa::SetFloat(ScaleValue(codes[n + i / 32]));
+#pragma GCC unroll 4
+    for (int64_t j = i; j < i + 32; j += Isa::kLanes) {
+      Isa::StoreFloat(out + j, Isa::Multiply(LoadE4m3<Isa>(codes + j), scale));
+    }
   }
 }
 

@@ -94,14 +94,6 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
   }
-  // 16 E4M3 codes.
-  static Vec LoadE4m3(const uint8_t* p) { return {E4m3Half(p), E4m3Half(p + 8)}; }
-  static __m256 E4m3Half(const uint8_t* p) {
-    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-    const __m256i bits = And(ShiftRightSigned(ShiftLeft(code, 24), 4), 0x87F00000u);
-    const __m256 value = _mm256_mul_ps(AsFloat(bits), _mm256_set1_ps(0x1p120f));
-    return NanWhereEqual(value, And(bits, 0x7FFFFFFFu), 0x7Fu << 20);
-  }
   // 16 E2M1 codes in 8 bytes, low nibble first.
   static Vec LoadE2m1(const uint8_t* p) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
@@ -126,6 +118,14 @@ struct Avx2 {
     std::memcpy(bytes, p, static_cast<size_t>(n));
     return _mm256_load_si256(reinterpret_cast<const __m256i*>(bytes));
   }
+  // As in isa_avx512.h.
+  static void Prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + 256), _MM_HINT_T1);
+  }
+  // The bytes at p, one a lane.
+  static Int LoadWidened(const uint8_t* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   static Int LoadInts(const uint32_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
@@ -138,12 +138,19 @@ struct Avx2 {
   static Float AsFloat(Int v) { return _mm256_castsi256_ps(v); }
   static Float SetFloat(float x) { return _mm256_set1_ps(x); }
   static Float Multiply(Float a, Float b) { return _mm256_mul_ps(a, b); }
-  // v, or a NaN in the lanes where a equals b.
-  static Float NanWhereEqual(Float v, Int a, uint32_t b) {
-    const __m256i equal = _mm256_cmpeq_epi32(a, _mm256_set1_epi32(static_cast<int>(b)));
-    return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)),
-                            _mm256_castsi256_ps(equal));
+  // The float with the given bits in the lanes where a equals b, v elsewhere.
+  static Float SelectEqual(Int a, uint32_t b, uint32_t bits, Float v) {
+    const __m256i equal = _mm256_cmpeq_epi32(a, SetInt(b));
+    return _mm256_blendv_ps(v, _mm256_castsi256_ps(SetInt(bits)), _mm256_castsi256_ps(equal));
   }
+  // a in the lanes where x < bound as unsigned numbers below 2^31, b elsewhere.
+  static Float SelectBelow(Int x, uint32_t bound, Float a, Float b) {
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_cmpgt_epi32(SetInt(bound), x)));
+  }
+  static Int SetInt(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+  static Int AddInt(Int a, uint32_t b) { return _mm256_add_epi32(a, SetInt(b)); }
+  static Float Subtract(Float a, Float b) { return _mm256_sub_ps(a, b); }
+  static Float Or(Float a, Int b) { return _mm256_or_ps(a, _mm256_castsi256_ps(b)); }
   // Values of the E2M1 codes in bits [shift, shift + 4) of every lane.
   static Float LookupE2m1(Int v, int shift) {
     const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);

@@ -66,13 +66,6 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(
         _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));
   }
-  // 16 E4M3 codes.
-  static Vec LoadE4m3(const uint8_t* p) {
-    const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const __m512i bits = And(ShiftRightSigned(ShiftLeft(code, 24), 4), 0x87F00000u);
-    const Vec value = _mm512_mul_ps(AsFloat(bits), Set1(0x1p120f));
-    return NanWhereEqual(value, And(bits, 0x7FFFFFFFu), 0x7Fu << 20);
-  }
   // 16 E2M1 codes in 8 bytes, low nibble first.
   static Vec LoadE2m1(const uint8_t* p) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
@@ -88,8 +81,20 @@ struct Avx512 {
 
   // The first n <= 64 bytes at p, zeros behind them.
   static Int LoadBytes(const uint8_t* p, int64_t n) {
-    if (n >= 64) return _mm512_loadu_si512(p);
+    return n >= 64 ? _mm512_loadu_si512(p) : LoadFew(p, n);
+  }
+  static Int LoadFew(const uint8_t* p, int64_t n) {
     return _mm512_maskz_loadu_epi8(~__mmask64{0} >> (64 - n), p);
+  }
+  // Asks for the bytes that a row needs two chunks later. The rows of a task are too many streams
+  // for the hardware to follow. Into the second level: rows often lie a multiple of 1 KB apart and
+  // would push each other out of the first.
+  static void Prefetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + 256), _MM_HINT_T1);
+  }
+  // The bytes at p, one a lane.
+  static Int LoadWidened(const uint8_t* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static Int LoadInts(const uint32_t* p) { return _mm512_loadu_si512(p); }
   static Int ShiftLeft(Int v, int n) { return _mm512_sllv_epi32(v, _mm512_set1_epi32(n)); }
@@ -101,10 +106,20 @@ struct Avx512 {
   static Float AsFloat(Int v) { return _mm512_castsi512_ps(v); }
   static Float SetFloat(float x) { return _mm512_set1_ps(x); }
   static Float Multiply(Float a, Float b) { return _mm512_mul_ps(a, b); }
-  // v, or all bits set (a NaN) in the lanes where a equals b.
-  static Float NanWhereEqual(Float v, Int a, uint32_t b) {
-    const __mmask16 equal = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(static_cast<int>(b)));
-    return _mm512_mask_blend_ps(equal, v, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000)));
+  // The float with the given bits in the lanes where a equals b, v elsewhere.
+  static Float SelectEqual(Int a, uint32_t b, uint32_t bits, Float v) {
+    const __mmask16 equal = _mm512_cmpeq_epi32_mask(a, SetInt(b));
+    return _mm512_mask_blend_ps(equal, v, _mm512_castsi512_ps(SetInt(bits)));
+  }
+  // a in the lanes where x < bound as unsigned numbers below 2^31, b elsewhere.
+  static Float SelectBelow(Int x, uint32_t bound, Float a, Float b) {
+    return _mm512_mask_blend_ps(_mm512_cmplt_epi32_mask(x, SetInt(bound)), b, a);
+  }
+  static Int SetInt(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+  static Int AddInt(Int a, uint32_t b) { return _mm512_add_epi32(a, SetInt(b)); }
+  static Float Subtract(Float a, Float b) { return _mm512_sub_ps(a, b); }
+  static Float Or(Float a, Int b) {
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(a), b));
   }
   // Values of the E2M1 codes in bits [shift, shift + 4) of every lane.
   static Float LookupE2m1(Int v, int shift) {

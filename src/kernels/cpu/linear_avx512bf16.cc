@@ -16,6 +16,7 @@ struct PairDotFamily {
   using Isa = Avx512;
   using RowScope = NoScope;  // the instruction ignores MXCSR and always flushes
   static constexpr int64_t kElementsPerStep = 2;
+  static constexpr int64_t kUnpackedBytes = kHalfCacheBytes;
   template <int kVecs>
   static constexpr int MaxRows() {
     return BlockingAvx512::MaxRows<kVecs>();

@@ -14,6 +14,9 @@
 namespace deepinfer {
 namespace {
 
+// Half of the smallest first-level cache the levels run on.
+constexpr int64_t kHalfCacheBytes = 16384;
+
 struct NoScope {
   NoScope() {}
 };
@@ -23,6 +26,7 @@ struct F32FmaFamily {
   using Isa = IsaT;
   using RowScope = NoScope;
   static constexpr int64_t kElementsPerStep = 1;
+  static constexpr int64_t kUnpackedBytes = kHalfCacheBytes;
   template <int kVecs>
   static constexpr int MaxRows() {
     return Blocking::template MaxRows<kVecs>();
@@ -41,6 +45,8 @@ struct F32FmaFamily {
 template <class IsaT, class Blocking>
 struct EmulatedDotFamily : F32FmaFamily<IsaT, Blocking> {
   using RowScope = FlushDenormalsScope;
+  // 64 outputs then take a full register of FP4 codes from every row.
+  static constexpr int64_t kUnpackedBytes = kHalfCacheBytes * IsaT::kLanes / 8;
   static void Unpack(const WeightMatrix& w, int64_t row, int64_t rows, int64_t k0, int64_t length,
                      float* out, int64_t stride) {
     UnpackF32<IsaT, 1>::Run(w, row, rows, k0, length, out, stride);

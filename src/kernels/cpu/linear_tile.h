@@ -16,14 +16,6 @@
 namespace deepinfer {
 namespace {
 
-// 16 KB for 32 outputs: half of the smallest first-level cache the levels run on.
-constexpr int64_t kUnpackedBytes = 16384;
-
-template <int kVecs>
-constexpr int64_t StepsPerChunk() {
-  return kUnpackedBytes / (kVecs * kVectorOutputs * 4);
-}
-
 // acc[r][v] continues over `steps` steps. w: [steps][kVecs][16], x[r]: 4 bytes per step.
 template <class Family, int kRows, int kVecs>
 [[gnu::noinline]] void AccumulateRows(const float* w, const std::byte* const* x, int64_t x_offset,
@@ -87,16 +79,16 @@ void AddSegment(const LinearTask& task, bool first, const float* acc) {
   }
 }
 
-// Family: Isa, kElementsPerStep, kMaxRows<kVecs>, Step, Unpack, and RowScope, a guard that lives
-// while rows are accumulated.
+// Family: Isa, kElementsPerStep, kUnpackedBytes (size of the buffer), MaxRows<kVecs>, Step, Unpack,
+// and RowScope, a guard that lives while rows are accumulated.
 template <class Family, int kVecs>
 void RunLinearTask(const LinearTask& task) {
   constexpr int64_t kElements = Family::kElementsPerStep;
-  constexpr int64_t kChunk = StepsPerChunk<kVecs>() * kElements;
+  constexpr int64_t kChunk = Family::kUnpackedBytes / (kVecs * kVectorOutputs * 4) * kElements;
   constexpr int kRows = Family::template MaxRows<kVecs>();
   static_assert(kSegmentLength % kChunk == 0);
   // Lanes past the last output stay zero.
-  alignas(64) float weights[kUnpackedBytes / 4] = {};
+  alignas(64) float weights[Family::kUnpackedBytes / 4] = {};
   alignas(64) float acc[kMaxTaskRows * kVecs * kVectorOutputs];
   const int64_t k = task.weight->in_features;
   for (int64_t begin = 0; begin < k; begin += kSegmentLength) {

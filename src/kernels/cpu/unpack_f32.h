@@ -9,24 +9,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/small_floats.h"
 #include "kernels/cpu/unpack_scalar.h"
 #include "kernels/ops.h"
 
 namespace deepinfer {
 namespace {
-
-// 2^(byte - 127) as fp32 bits; NaN for 255.
-inline uint32_t ScaleBits(uint8_t byte) {
-  if (byte == 0) return 0x00400000u;
-  return byte == 0xFF ? 0x7FC00000u : static_cast<uint32_t>(byte) << 23;
-}
-
-inline float ScaleValue(uint8_t byte) {
-  const uint32_t bits = ScaleBits(byte);
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
 
 template <class Isa, int64_t kSwap>
 struct UnpackF32 {
@@ -36,77 +24,94 @@ struct UnpackF32 {
   static constexpr int64_t kBlockBytes = 4 * kLanes;  // of every row per transposition
 
   // Transposes `bytes` bytes of each of `rows` rows (stride row_bytes), kLanes lanes at a time,
-  // and calls emit(dword, lanes) where lane j holds dword `dword` of row j.
+  // and calls emit(dword, lanes, end): lane j holds dword `dword` of row j, and the elements of a
+  // dword from `end` on are behind the row.
   template <class Emit>
   static void ForEachDword(const uint8_t* data, int64_t row_bytes, int64_t rows, int64_t bytes,
-                           Emit&& emit) {
+                           int64_t length, Emit&& emit) {
+    const uint8_t* row[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j) row[j] = data + (j < rows ? j : rows - 1) * row_bytes;
     for (int64_t b = 0; b < bytes; b += kBlockBytes) {
       Int lanes[kLanes];
       const int64_t left = bytes - b;
+      if (left >= kBlockBytes) {
 #pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) {
-        const int64_t row = j < rows ? j : rows - 1;
-        lanes[j] = Isa::LoadBytes(data + row * row_bytes + b, left);
-      }
-      Isa::Transpose(lanes);
-      const int64_t dwords = left < kBlockBytes ? (left + 3) / 4 : kLanes;
+        for (int j = 0; j < kLanes; ++j) {
+          Isa::Prefetch(row[j] + b);
+          lanes[j] = Isa::LoadBytes(row[j] + b, kBlockBytes);
+        }
+        Isa::Transpose(lanes);
 #pragma GCC unroll 16
-      for (int q = 0; q < kLanes; ++q) {
-        if (q < dwords) emit(b / 4 + q, lanes[q]);
+        for (int q = 0; q < kLanes; ++q) emit(b / 4 + q, lanes[q], AllInside{});
+      } else {
+        for (int j = 0; j < kLanes; ++j) lanes[j] = Isa::LoadBytes(row[j] + b, left);
+        Isa::Transpose(lanes);
+#pragma GCC unroll 16
+        for (int q = 0; q < kLanes; ++q) {
+          if (4 * q < left) emit(b / 4 + q, lanes[q], length);
+        }
       }
     }
   }
 
-  static void Put(float* out, int64_t stride, int64_t i, int64_t length, Float v) {
-    if (i < length) Isa::StoreFloat(out + (i ^ kSwap) * stride, v);
+  // The end of a row that no element of a full block reaches.
+  struct AllInside {};
+
+  static void Put(float* out, int64_t stride, int64_t i, int64_t end, Float v) {
+    if (i < end) Put(out, stride, i, AllInside{}, v);
+  }
+  static void Put(float* out, int64_t stride, int64_t i, AllInside, Float v) {
+    Isa::StoreFloat(out + (i ^ kSwap) * stride, v);
   }
 
   static void RunF32(const uint8_t* data, int64_t k, int64_t rows, int64_t length, float* out,
                      int64_t stride) {
-    ForEachDword(data, 4 * k, rows, 4 * length,
-                 [=](int64_t q, Int v) { Put(out, stride, q, length, Isa::AsFloat(v)); });
+    ForEachDword(data, 4 * k, rows, 4 * length, length,
+                 [=](int64_t q, Int v, auto end) { Put(out, stride, q, end, Isa::AsFloat(v)); });
   }
 
   static void RunBf16(const uint8_t* data, int64_t k, int64_t rows, int64_t length, float* out,
                       int64_t stride) {
-    ForEachDword(data, 2 * k, rows, 2 * length, [=](int64_t q, Int v) {
-      Put(out, stride, 2 * q, length, Isa::AsFloat(Isa::ShiftLeft(v, 16)));
-      Put(out, stride, 2 * q + 1, length, Isa::AsFloat(Isa::And(v, 0xFFFF0000u)));
+    ForEachDword(data, 2 * k, rows, 2 * length, length, [=](int64_t q, Int v, auto end) {
+      Put(out, stride, 2 * q, end, Isa::AsFloat(Isa::ShiftLeft(v, 16)));
+      Put(out, stride, 2 * q + 1, end, Isa::AsFloat(Isa::And(v, 0xFFFF0000u)));
     });
-  }
-
-  // Value of the E4M3 code in byte `i` of every lane, times scale. Sign and code bits move to the
-  // places of an fp32 whose exponent is 120 too small, subnormals included.
-  static Float Fp8Value(Int v, int i, Float scale) {
-    constexpr uint32_t kNanCode = 0x7Fu << 20;
-    const Int bits = Isa::And(Isa::ShiftRightSigned(Isa::ShiftLeft(v, 24 - 8 * i), 4), 0x87F00000u);
-    const Float value = Isa::Multiply(Isa::AsFloat(bits), Isa::SetFloat(0x1p120f));
-    return Isa::NanWhereEqual(Isa::Multiply(value, scale), Isa::And(bits, 0x7FFFFFFFu), kNanCode);
   }
 
   static void RunFp8(const uint8_t* data, const uint8_t* scales, int64_t k, int64_t rows,
                      int64_t length, float* out, int64_t stride) {
-    ForEachDword(data, k, rows, length, [=](int64_t q, Int v) {
+    ForEachDword(data, k, rows, length, length, [=](int64_t q, Int v, auto end) {
       const Float scale = Isa::SetFloat(ScaleValue(scales[q / 8]));
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) Put(out, stride, 4 * q + i, length, Fp8Value(v, i, scale));
+      for (int i = 0; i < 4; ++i)
+        Put(out, stride, 4 * q + i, end, Isa::Multiply(DecodeE4m3<Isa>(v, i), scale));
     });
+  }
+
+  // Bytes of the groups of one block, up to kLanes / 4, one row a lane; of 4 where there are 4, so
+  // that the common case is one load.
+  static Int LoadScales(const uint8_t* scales, int64_t row_groups, int64_t rows, int64_t groups) {
+    alignas(64) uint32_t bytes[kLanes] = {};
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const uint8_t* row = scales + (j < rows ? j : rows - 1) * row_groups;
+      Isa::Prefetch(row);
+      std::memcpy(&bytes[j], row, groups >= 4 ? 4 : static_cast<size_t>(groups));
+    }
+    return Isa::LoadInts(bytes);
   }
 
   static void RunFp4(const uint8_t* data, const uint8_t* scales, int64_t k, int64_t rows,
                      int64_t length, float* out, int64_t stride) {
     Float scale = Isa::SetFloat(0.0f);
-    ForEachDword(data, k / 2, rows, length / 2, [=](int64_t q, Int v) mutable {
-      if (q % 4 == 0) {  // a group of 32 begins
-        alignas(64) uint32_t bits[kLanes];
-        for (int j = 0; j < kLanes; ++j) {
-          bits[j] = ScaleBits(scales[(j < rows ? j : rows - 1) * (k / 32) + q / 4]);
-        }
-        scale = Isa::AsFloat(Isa::LoadInts(bits));
+    Int scale_bytes = Isa::SetInt(0);
+    ForEachDword(data, k / 2, rows, length / 2, length, [=](int64_t q, Int v, auto end) mutable {
+      if (q % kLanes == 0) {
+        scale_bytes = LoadScales(scales + q / 4, k / 32, rows, length / 32 - q / 4);
       }
+      if (q % 4 == 0) scale = DecodeScale<Isa>(scale_bytes, static_cast<int>(q % kLanes / 4));
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) {
-        Put(out, stride, 8 * q + i, length, Isa::Multiply(Isa::LookupE2m1(v, 4 * i), scale));
+        Put(out, stride, 8 * q + i, end, Isa::Multiply(Isa::LookupE2m1(v, 4 * i), scale));
       }
     });
   }
@@ -121,7 +126,7 @@ struct UnpackF32 {
 #pragma GCC unroll 4
       for (int b = 0; b < 4; ++b) {
         // Lane j holds code i + 4j + b; a lane's four codes share a group.
-        Isa::StoreFloat(value[b], Fp8Value(v, b, Isa::SetFloat(1.0f)));
+        Isa::StoreFloat(value[b], DecodeE4m3<Isa>(v, b));
       }
       for (int64_t j = 0; j < 4 * kLanes && j < left; ++j) {
         out[(i + j) ^ swap] = value[j % 4][j / 4] * ScaleValue(scales[(i + j) / 32]);

@@ -27,12 +27,19 @@ struct UnpackPairs {
   template <class Emit>
   static void ForEachBlock(const uint8_t* data, int64_t row_bytes, int64_t rows, int64_t bytes,
                            Emit&& emit) {
+    const uint8_t* row[16];
+    for (int64_t j = 0; j < 16; ++j) row[j] = data + (j < rows ? j : rows - 1) * row_bytes;
     for (int64_t b = 0; b < bytes; b += kBlockBytes) {
       __m512i lanes[16];
+      if (bytes - b >= kBlockBytes) {
 #pragma GCC unroll 16
-      for (int j = 0; j < 16; ++j) {
-        const int64_t row = j < rows ? j : rows - 1;
-        lanes[j] = Avx512::LoadBytes(data + row * row_bytes + b, bytes - b);
+        for (int j = 0; j < 16; ++j) {
+          Avx512::Prefetch(row[j] + b);
+          lanes[j] = _mm512_loadu_si512(row[j] + b);
+        }
+      } else {
+#pragma GCC unroll 16
+        for (int j = 0; j < 16; ++j) lanes[j] = Avx512::LoadFew(row[j] + b, bytes - b);
       }
       Avx512::Transpose(lanes);
       emit(b, lanes);
@@ -90,6 +97,7 @@ struct UnpackPairs {
     alignas(64) uint32_t bytes[16];
     for (int64_t j = 0; j < 16; ++j) {
       const uint8_t* row = scales + (j < rows ? j : rows - 1) * row_groups;
+      Avx512::Prefetch(row);
       if (groups >= 4) {
         std::memcpy(&bytes[j], row, 4);
       } else {
@@ -100,7 +108,9 @@ struct UnpackPairs {
     return _mm512_load_si512(bytes);
   }
 
-  // False if a scale in the block can take an E2M1 value out of the normal numbers of bf16.
+  // `pairs` pairs of a block, all 64 if kFull. False if a scale can take an E2M1 value out of the
+  // normal numbers of bf16.
+  template <bool kFull>
   static bool RunFp4Block(__m512i scale_bytes, const __m512i (&lanes)[16], int64_t pairs,
                           float* out, int64_t stride) {
     const __m512i from_two = _mm512_sub_epi8(scale_bytes, _mm512_set1_epi8(2));
@@ -127,7 +137,7 @@ struct UnpackPairs {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) {
           const int pair = 16 * g + 4 * q + i;
-          if (pair >= pairs) return true;
+          if (!kFull && pair >= pairs) return true;
           // Bits from 8i and from 8i + 4 of each 32-bit lane, as two 16-bit indices.
           const uint64_t low_lane = static_cast<uint64_t>(8 * i) | static_cast<uint64_t>(8 * i + 4)
                                                                        << 16;
@@ -151,9 +161,11 @@ struct UnpackPairs {
     ForEachBlock(data, k / 2, rows, length / 2, [&](int64_t b, const __m512i(&lanes)[16]) {
       const int64_t left = length - 2 * b;  // elements
       const __m512i scale_bytes = LoadScales(scales + b / 16, k / 32, rows, left / 32);
-      if (!RunFp4Block(scale_bytes, lanes, left / 2, out + b * stride, stride)) {
-        UnpackScalarPairs(w, row, rows, k0 + 2 * b, left < 128 ? left : 128, out + b * stride,
-                          stride);
+      float* p = out + b * stride;
+      const bool done = left >= 128 ? RunFp4Block<true>(scale_bytes, lanes, 64, p, stride)
+                                    : RunFp4Block<false>(scale_bytes, lanes, left / 2, p, stride);
+      if (!done) {
+        UnpackScalarPairs(w, row, rows, k0 + 2 * b, left < 128 ? left : 128, p, stride);
       }
     });
   }

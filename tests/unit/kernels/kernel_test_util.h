@@ -50,18 +50,20 @@ inline std::vector<float> RandomFloats(int64_t n, uint64_t seed) {
   return v;
 }
 
-// Memory that starts at an odd address, so that a kernel that assumes alignment shows.
-class OddBytes {
+// Memory that starts one element behind a cache line, so that a kernel that assumes more alignment
+// than an element has shows.
+class OffsetBytes {
  public:
-  explicit OddBytes(int64_t size) : bytes_(static_cast<size_t>(size) + 64) {}
+  OffsetBytes(int64_t size, int64_t element_bytes)
+      : bytes_(static_cast<size_t>(size) + 128), offset_(static_cast<size_t>(element_bytes)) {}
   uint8_t* data() {
     const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
-    return bytes_.data() + (64 - address % 64) % 64 + 1;
+    return bytes_.data() + (64 - address % 64) % 64 + offset_;
   }
-  const uint8_t* data() const { return const_cast<OddBytes*>(this)->data(); }
 
  private:
   std::vector<uint8_t> bytes_;
+  size_t offset_;
 };
 
 // What the scale bytes of a random weight are.
@@ -87,7 +89,10 @@ inline uint8_t RandomScale(ScaleKind kind, Random* random) {
 struct OwnedWeight {
   OwnedWeight(WeightFormat format, int64_t out, int64_t in, uint64_t seed,
               ScaleKind kind = ScaleKind::kUsual)
-      : data(DataBytes(format, out, in)), scales(static_cast<size_t>(out * ((in + 31) / 32))) {
+      : data(DataBytes(format, out, in), format == WeightFormat::kF32    ? 4
+                                         : format == WeightFormat::kBf16 ? 2
+                                                                         : 1),
+        scales(static_cast<size_t>(out * ((in + 31) / 32))) {
     Random random(seed);
     uint8_t* bytes = data.data();
     for (int64_t i = 0; i < DataBytes(format, out, in); ++i) {
@@ -126,7 +131,7 @@ struct OwnedWeight {
     }
   }
 
-  OddBytes data;
+  OffsetBytes data;
   std::vector<uint8_t> scales;
   WeightMatrix matrix;
 };
@@ -163,6 +168,17 @@ void ForEachBackend(int max_threads, Fn&& fn) {
       fn(**ops);
     }
   }
+}
+
+// Guards a comparison against passing on nothing: finite values that are not all zero.
+inline void ExpectMeaningful(const std::vector<float>& v) {
+  bool any = v.empty(), finite = true;
+  for (float x : v) {
+    any = any || x != 0.0f;
+    finite = finite && std::isfinite(x);
+  }
+  EXPECT_TRUE(any);
+  EXPECT_TRUE(finite);
 }
 
 // Equal bits, any NaN equal to any other: which operand's payload survives is not promised.

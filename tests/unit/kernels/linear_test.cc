@@ -1,5 +1,7 @@
 // Linears of every level against the reference, bit for bit, and against fp64.
 
+#include <algorithm>
+
 #include "kernels/reference/weight_row.h"
 #include "unit/kernels/kernel_test_util.h"
 
@@ -29,6 +31,7 @@ class LinearTest : public ::testing::Test {
     const std::vector<float> x = RandomFloats(kMostRows * groups * shape.in, 2);
     std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
     reference_->GroupedLinearF32(kMostRows, x.data(), w.matrix, groups, expected.data());
+    if (kind != ScaleKind::kExtreme) ExpectMeaningful(expected);
     ForEachBackend(max_threads, [&](Operators& ops) {
       for (int64_t rows : kRowCounts) {
         std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
@@ -50,6 +53,7 @@ class LinearTest : public ::testing::Test {
     for (size_t i = 0; i < 32; ++i) x.codes[i] = static_cast<uint8_t>(i % 2 == 0 ? 0 : 0x80);
     std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
     reference_->LinearFp8(kMostRows, x.view(), w.matrix, expected.data());
+    if (kind != ScaleKind::kExtreme) ExpectMeaningful(expected);
     ForEachBackend(max_threads, [&](Operators& ops) {
       for (int64_t rows : kRowCounts) {
         std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
@@ -97,6 +101,35 @@ TEST_F(LinearTest, DenormalWeightsAndProducts) {
   for (WeightFormat format : kDotFormats) CheckFp8(format, {37, 672}, ScaleKind::kTiny, 1);
 }
 
+// +-2^-126, the smallest normal number, less a product of a few 2^-151: whether the sum is flushed
+// depends on when the flush is decided, before or after rounding.
+TEST_F(LinearTest, SumsNextToTheSmallestNormalNumber) {
+  constexpr int64_t kExponents = 4, kMantissas = 128, kOut = 2 * kExponents * kMantissas;
+  OwnedFp8Rows x(1, 32, 20);
+  std::fill(x.codes.begin(), x.codes.end(), uint8_t{0});
+  x.codes[0] = 0x01;  // 2^-9 · 2^-16
+  x.codes[1] = 0x78;  // 2^8 · 2^-16
+  x.scales[0] = 127 - 16;
+  OwnedWeight w(WeightFormat::kBf16, kOut, 32, 21);
+  std::memset(w.data.data(), 0, kOut * 32 * 2);
+  for (int64_t n = 0; n < kOut; ++n) {
+    const int64_t sign = n % 2, exponent = 1 + n / 2 % kExponents, mantissa = n / 2 / kExponents;
+    const uint16_t even = static_cast<uint16_t>((1 - sign) << 15 | exponent << 7 | mantissa);
+    const uint16_t odd = static_cast<uint16_t>(sign << 15 | (127 - 118) << 7);
+    std::memcpy(w.data.data() + n * 64, &even, 2);
+    std::memcpy(w.data.data() + n * 64 + 2, &odd, 2);
+  }
+  std::vector<float> expected(kOut), y(kOut);
+  reference_->LinearFp8(1, x.view(), w.matrix, expected.data());
+  const auto flushed = std::count(expected.begin(), expected.end(), 0.0f);
+  EXPECT_GT(flushed, 0);
+  EXPECT_LT(flushed, kOut);
+  ForEachBackend(1, [&](Operators& ops) {
+    ops.LinearFp8(1, x.view(), w.matrix, y.data());
+    EXPECT_TRUE(SameBits(y, expected));
+  });
+}
+
 TEST_F(LinearTest, ScalesAtTheEndsOfTheirRange) {
   for (WeightFormat format : {WeightFormat::kFp8Block32, WeightFormat::kFp4Group32}) {
     CheckF32(format, {37, 160}, ScaleKind::kExtreme, 1);
@@ -105,22 +138,30 @@ TEST_F(LinearTest, ScalesAtTheEndsOfTheirRange) {
 }
 
 TEST_F(LinearTest, EveryScaleByteAndCode) {
-  // One output per scale byte; activations 1, so that a result is a sum of few weights.
+  // All weights of an output are one code, all activations 1: an infinity or NaN is not hidden by
+  // its neighbours. The scale bytes come in runs as long as a block of outputs.
   for (WeightFormat format : {WeightFormat::kFp8Block32, WeightFormat::kFp4Group32}) {
-    const int64_t out = format == WeightFormat::kFp8Block32 ? 32 * 256 : 256;
+    const bool fp8 = format == WeightFormat::kFp8Block32;
+    const int64_t codes = fp8 ? 256 : 16, out = 256 * codes, row_bytes = fp8 ? 32 : 16;
     OwnedWeight w(format, out, 32, 6, ScaleKind::kExtreme);
-    for (size_t i = 0; i < 256; ++i) w.scales[i] = static_cast<uint8_t>(i);
-    OwnedFp8Rows x(8, 32, 7);
-    for (size_t m = 0; m < 8; ++m) {
-      // Row m sees weights m and 31 - m only.
-      for (size_t i = 0; i < 32; ++i) x.codes[m * 32 + i] = i == m || i == 31 - m ? 0x38 : 0;
-      x.scales[m] = 127;
+    for (int64_t n = 0; n < out; ++n) {
+      const int64_t code = n % codes;
+      std::memset(w.data.data() + n * row_bytes, static_cast<int>(fp8 ? code : code * 0x11),
+                  row_bytes);
+      w.scales[static_cast<size_t>(fp8 ? n / 32 : n)] = static_cast<uint8_t>(n / codes);
     }
-    std::vector<float> expected(static_cast<size_t>(8 * out)), y(expected.size());
-    reference_->LinearFp8(8, x.view(), w.matrix, expected.data());
+    OwnedFp8Rows x(1, 32, 7);
+    std::fill(x.codes.begin(), x.codes.end(), uint8_t{0x38});
+    x.scales[0] = 127;
+    const std::vector<float> ones(32, 1.0f);
+    std::vector<float> dot(static_cast<size_t>(out)), fma(dot.size()), y(dot.size());
+    reference_->LinearFp8(1, x.view(), w.matrix, dot.data());
+    reference_->LinearF32(1, ones.data(), w.matrix, fma.data());
     ForEachBackend(1, [&](Operators& ops) {
-      ops.LinearFp8(8, x.view(), w.matrix, y.data());
-      ASSERT_TRUE(SameBits(y, expected));
+      ops.LinearFp8(1, x.view(), w.matrix, y.data());
+      EXPECT_TRUE(SameBits(y, dot));
+      ops.LinearF32(1, ones.data(), w.matrix, y.data());
+      EXPECT_TRUE(SameBits(y, fma));
     });
   }
 }

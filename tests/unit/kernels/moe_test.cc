@@ -53,6 +53,7 @@ class MoeTest : public ::testing::Test {
         return y;
       };
       const std::vector<float> expected = run(*reference_);
+      ExpectMeaningful(expected);
       ForEachBackend(max_threads, [&](Operators& ops) {
         EXPECT_TRUE(SameBits(run(ops), expected)) << (quantized ? "fp8 rows" : "f32 rows");
       });
