@@ -47,10 +47,17 @@ double Best(const std::function<void()>& work) {
   return static_cast<uint64_t>(_mm256_extract_epi64(all, 0));
 }
 
+// A start value the compiler cannot know: equal chains would be computed once.
+float Seed(int i) {
+  const volatile float x = static_cast<float>(i);
+  return x;
+}
+
 // Each returns a value that depends on the work, so that it cannot be removed. FLOPs per call:
 // kIterations · kAccumulators · lanes · 2.
 [[gnu::target("avx2,fma")]] float FmaAvx2() {
-  __m256 acc[kAccumulators] = {};
+  __m256 acc[kAccumulators];
+  for (int i = 0; i < kAccumulators; ++i) acc[i] = _mm256_set1_ps(Seed(i));
   const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(1e-3f);
   for (int64_t i = 0; i < kIterations; ++i) {
     for (auto& v : acc) v = _mm256_fmadd_ps(v, a, b);
@@ -60,7 +67,8 @@ double Best(const std::function<void()>& work) {
 }
 
 [[gnu::target("avx512f")]] float FmaAvx512() {
-  __m512 acc[kAccumulators] = {};
+  __m512 acc[kAccumulators];
+  for (int i = 0; i < kAccumulators; ++i) acc[i] = _mm512_set1_ps(Seed(i));
   const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(1e-3f);
   for (int64_t i = 0; i < kIterations; ++i) {
     for (auto& v : acc) v = _mm512_fmadd_ps(v, a, b);
@@ -70,7 +78,8 @@ double Best(const std::function<void()>& work) {
 }
 
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512bf16")]] float DotBf16() {
-  __m512 acc[kAccumulators] = {};
+  __m512 acc[kAccumulators];
+  for (int i = 0; i < kAccumulators; ++i) acc[i] = _mm512_set1_ps(Seed(i));
   const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3c003c00));
   for (int64_t i = 0; i < kIterations; ++i) {
     for (auto& v : acc) v = _mm512_dpbf16_ps(v, a, a);
