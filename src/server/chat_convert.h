@@ -34,7 +34,8 @@ Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request);
 Refusal ConvertStop(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
 Refusal ConvertStream(const ChatBody& body, ChatRequest* request);
 // response_format and structured_outputs.
-Refusal ConvertResponseFormat(const ChatBody& body, ChatRequest* request);
+Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& options,
+                              ChatRequest* request);
 Refusal ConvertSampling(const ChatBody& body, const ChatRequestOptions& options,
                         ChatRequest* request);
 Refusal ConvertLabels(const ChatBody& body, ChatRequest* request);

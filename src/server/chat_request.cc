@@ -76,7 +76,7 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options, ChatReq
   if (Refusal refusal = ConvertTools(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStop(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStream(body, request)) return refusal;
-  if (Refusal refusal = ConvertResponseFormat(body, request)) return refusal;
+  if (Refusal refusal = ConvertResponseFormat(body, options, request)) return refusal;
   if (Refusal refusal = CheckStrictTools(body, *request)) return refusal;
   if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
   if (Refusal refusal = ConvertLabels(body, request)) return refusal;

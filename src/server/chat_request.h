@@ -46,6 +46,7 @@ struct ChatRequestOptions {
   bool reject_duplicate_keys = true;    // for the keys we read
   bool test_hooks = false;              // reads test_force_ids and its siblings
   bool read_template_arguments = true;  // chat_template_kwargs
+  bool check_regex = true;              // a malformed expression is 400 before it is compiled
   int32_t unknown_model_status = 404;
   size_t max_messages = 100000;
   size_t max_parts = 100000;  // of all messages together

@@ -4,6 +4,7 @@
 
 #include "server/chat_convert.h"
 #include "server/json_schema_check.h"
+#include "server/regex_syntax.h"
 #include "server/strict_schema.h"
 #include "text/json_text.h"
 #include "text/python_json.h"
@@ -76,9 +77,18 @@ Refusal ConvertStructuredOutput(const BodyStructuredOutput& output, OutputConstr
   }
 }
 
+Refusal CheckRegex(const OutputConstraint& constraint, std::string_view path) {
+  if (constraint.kind != ConstraintKind::kRegex || IsRegexSyntax(constraint.schema)) {
+    return std::nullopt;
+  }
+  return Refuse(std::string(path), fmt::format("Invalid '{}': not a regular expression.", path),
+                "invalid_schema");
+}
+
 }  // namespace
 
-Refusal ConvertResponseFormat(const ChatBody& body, ChatRequest* request) {
+Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& options,
+                              ChatRequest* request) {
   const BodyResponseFormat format = body.response_format.value_or(BodyResponseFormat{});
   request->response_format = format.kind;
   const size_t num_formats = format.kind == ResponseFormat::kText ? 0 : 1;
@@ -111,6 +121,12 @@ Refusal ConvertResponseFormat(const ChatBody& body, ChatRequest* request) {
             ConvertStructuredOutput(body.structured_outputs.front(), &constraint.emplace())) {
       return refusal;
     }
+  }
+  if (options.check_regex && constraint) {
+    const std::string_view path = body.structured_outputs.empty()
+                                      ? std::string_view("response_format.regex")
+                                      : std::string_view(body.structured_outputs.front().path);
+    if (Refusal refusal = CheckRegex(*constraint, path)) return refusal;
   }
   request->answer_constraint = constraint;
   if (!request->constraint) request->constraint = std::move(constraint);

@@ -34,6 +34,7 @@ void UseOfficialRules(ChatRequestOptions* options) {
   options->sampling_policy = SamplingPolicy::kDeepSeek;
   options->reject_duplicate_keys = false;
   options->read_template_arguments = false;
+  options->check_regex = false;
   options->unknown_model_status = 400;
   options->max_tools = std::numeric_limits<size_t>::max();
   options->max_images = std::numeric_limits<size_t>::max();

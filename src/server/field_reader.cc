@@ -17,6 +17,12 @@ void ReadState::Fail(std::string path, std::string code, std::string message) {
   if (!path.empty()) error->param = std::move(path);
 }
 
+bool ReadState::IsDuplicate(std::string_view path) {
+  const std::vector<std::string>& paths = document->duplicate_paths();
+  if (duplicates_.empty()) duplicates_.insert(paths.begin(), paths.end());
+  return duplicates_.count(path) > 0;
+}
+
 std::string IndexPath(std::string_view array_path, size_t index) {
   return fmt::format("{}[{}]", array_path, index);
 }
@@ -75,10 +81,9 @@ const json::value* ObjectReader::Find(std::string_view key) {
   read_keys_.push_back(key);
   const json::value* value = object_->if_contains({key.data(), key.size()});
   if (value == nullptr) return nullptr;
-  const std::vector<std::string>& duplicates = state_->document->duplicate_paths();
-  if (state_->reject_duplicate_keys && !duplicates.empty()) {
+  if (state_->reject_duplicate_keys && !state_->document->duplicate_paths().empty()) {
     const std::string path = PathOf(key);
-    if (std::find(duplicates.begin(), duplicates.end(), path) != duplicates.end()) {
+    if (state_->IsDuplicate(path)) {
       state_->Fail(path, "invalid_json", fmt::format("The key '{}' is given twice.", path));
     }
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "server/api_error.h"
@@ -24,6 +25,10 @@ struct ReadState {
   std::optional<ApiError> error;
 
   void Fail(std::string path, std::string code, std::string message);
+  bool IsDuplicate(std::string_view path);
+
+ private:
+  std::unordered_set<std::string_view> duplicates_;  // filled on first use
 };
 
 class ObjectReader {

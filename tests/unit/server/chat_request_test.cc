@@ -338,6 +338,18 @@ TEST(ChatRequest, StructuredOutputsHoldOneConstraint) {
   }
 }
 
+TEST(ChatRequest, MalformedExpressionsAreRefusedBeforeTheyAreCompiled) {
+  EXPECT_EQ(RefusedField(R"("response_format":{"type":"regex","regex":"("})").param,
+            "response_format.regex");
+  EXPECT_EQ(RefusedField(R"("structured_outputs":{"regex":"("})").param,
+            "structured_outputs.regex");
+  ChatRequestOptions lenient;
+  lenient.check_regex = false;
+  EXPECT_EQ(
+      Accepted(R"("response_format":{"type":"regex","regex":"("})", lenient).constraint->schema,
+      "(");
+}
+
 TEST(ChatRequest, AnswerConstraintStaysBesideTools) {
   const ChatRequest request = Accepted(
       R"("tools":[{"type":"function","function":{"name":"f"}}],)"
