@@ -32,6 +32,8 @@ using asio::experimental::awaitable_operators::operator||;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 constexpr size_t kBodyReadBytes = 64 * 1024;
+// Small: every running request holds such a buffer and hardly any uses it.
+constexpr size_t kWatchReadBytes = 4 * 1024;
 // A client may send its next request early; more than this while one runs is not read.
 constexpr size_t kMaxPipelinedBytes = 64 * 1024;
 // How long, and how much, an unread request body is drained so that the client sees the answer
@@ -357,7 +359,7 @@ asio::awaitable<void> HttpConnection::RunExchange(HttpRequest request, Answer* a
 asio::awaitable<void> HttpConnection::WatchClient() {
   while (buffer_.size() < kMaxPipelinedBytes) {
     const auto [error, size] =
-        co_await socket_.async_read_some(buffer_.prepare(kBodyReadBytes), kAwait);
+        co_await socket_.async_read_some(buffer_.prepare(kWatchReadBytes), kAwait);
     if (error) co_return;
     buffer_.commit(size);
   }

@@ -82,6 +82,7 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
       ResolveMaxTokens(request, model->chat, static_cast<int64_t>(prepared->prompt_ids.size()),
                        model->context.gateway->info().max_model_len);
   if (!max_tokens) return RespondError(*exchange, max_tokens.error());
+  if (auto error = CheckGenerates(*max_tokens)) return RespondError(*exchange, *error);
 
   GenerationPlan plan;
   plan.model = model;

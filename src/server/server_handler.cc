@@ -1,9 +1,11 @@
 #include "server/server_handler.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "server/error_response.h"
 #include "server/request_record.h"
 #include "server/routes_health.h"
@@ -24,6 +26,12 @@ ApiError MakeError(int status, std::string type, std::string code, std::string m
 HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
   NoteError(request, error.code);
   return ErrorResponse(error);
+}
+
+// A path as error messages repeat it: readable and bounded.
+std::string Shown(const std::string& path) {
+  constexpr size_t kMaxShown = 200;
+  return ReplaceInvalidUtf8(path.substr(0, kMaxShown));
 }
 
 // The secret of "Authorization: Bearer" or x-api-key.
@@ -69,6 +77,18 @@ void LogRequest(const RequestFacts& facts) {
        {"client_retry", facts.client_retry}});
 }
 
+// Out of memory for one request must not end the others.
+void RunHandler(ServerState& state, const Route& route,
+                const std::shared_ptr<HttpExchange>& exchange) {
+  try {
+    route.handle(state, exchange);
+  } catch (const std::exception& exception) {
+    Log(LogLevel::kError, "request.exception",
+        {{"request_id", exchange->request().request_id}, {"what", exception.what()}});
+    RespondError(*exchange, ApiErrorFromStatus(Internal(exception.what())));
+  }
+}
+
 }  // namespace
 
 std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
@@ -91,18 +111,19 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   AddCorsHeaders(request);
   if (auto answer = Preflight(request, match)) return answer;
   if (match.route == nullptr && !match.allow.empty()) {
-    HttpResponse response = Refuse(
-        request, MakeError(405, "invalid_request_error", "method_not_allowed",
-                           "Method " + request.method + " is not allowed on " + request.path));
+    HttpResponse response =
+        Refuse(request,
+               MakeError(405, "invalid_request_error", "method_not_allowed",
+                         "Method " + request.method + " is not allowed on " + Shown(request.path)));
     response.headers.push_back({"Allow", match.allow});
     return response;
   }
   if (match.route == nullptr) {
-    return Refuse(request,
-                  MakeError(404, "invalid_request_error",
-                            match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
-                            match.known_elsewhere ? "This server does not serve " + request.path
-                                                  : "Unknown URL " + request.path));
+    return Refuse(request, MakeError(404, "invalid_request_error",
+                                     match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
+                                     match.known_elsewhere
+                                         ? "This server does not serve " + Shown(request.path)
+                                         : "Unknown URL " + Shown(request.path)));
   }
   if (auto refusal = CheckKey(request)) return refusal;
   if (auto refusal = CheckState(request)) return refusal;
@@ -188,7 +209,7 @@ void ServerHandler::Handle(std::shared_ptr<HttpExchange> exchange) {
   WorkPool& pool = route.pool == RoutePool::kPrepare ? state_->prepare_pool : state_->tokenize_pool;
   const bool posted = pool.TryPost([state = state_, exchange, &route] {
     // A client that left while its request waited costs nothing.
-    if (!exchange->disconnected()) route.handle(*state, exchange);
+    if (!exchange->disconnected()) RunHandler(*state, route, exchange);
   });
   if (!posted) RespondError(*exchange, OverloadedError("Too many requests are waiting"));
 }
