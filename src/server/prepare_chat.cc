@@ -76,15 +76,14 @@ std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
 }
 
 void SetServerLimits(const ServerState& state, const ServedModel& model,
-                     const HttpRequest& http_request, EngineRequest* request) {
+                     const HttpRequest& http_request, bool stream, EngineRequest* request) {
   using std::chrono::microseconds;
   int64_t timeout_us =
       std::chrono::duration_cast<microseconds>(state.options.request_timeout).count();
-  // Seconds until the client gives up; longer answers would be thrown away.
   const std::string_view text = http_request.Header("x-stainless-read-timeout");
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
+  if (!stream && error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
       seconds * 1e6 < static_cast<double>(timeout_us)) {
     timeout_us = static_cast<int64_t>(seconds * 1e6);
   }
