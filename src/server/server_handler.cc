@@ -46,7 +46,7 @@ std::string_view SecretOf(const HttpRequest& request) {
   return bearer ? authorization.substr(kBearer.size()) : request.Header("x-api-key");
 }
 
-// Concurrency of a key is counted from admission to the end of the request.
+// Concurrency of a key is counted from admission to the end of the answer.
 bool TakeKeySlot(const ApiKey& key) {
   const int32_t running = key.running_requests.fetch_add(1, std::memory_order_acq_rel);
   if (key.max_concurrent_requests == 0 || running < key.max_concurrent_requests) return true;
@@ -94,10 +94,7 @@ void RunHandler(ServerState& state, const Route& route,
 std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   const RouteMatch match = MatchRoute(request.method, request.path);
   ServerState* const state = state_;
-  // Set below, when the request takes a place of its key.
-  auto slot = std::make_shared<const ApiKey*>(nullptr);
-  request.record = std::make_shared<RequestRecord>([state, slot](const RequestFacts& facts) {
-    if (*slot != nullptr) (*slot)->running_requests.fetch_sub(1, std::memory_order_acq_rel);
+  request.record = std::make_shared<RequestRecord>([state](const RequestFacts& facts) {
     state->metrics.OnRequest(facts);
     if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
   });
@@ -134,7 +131,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
       error.retry_after_s = 1;
       return Refuse(request, error);
     }
-    *slot = request.key;
+    request.record->HoldKey(request.key);
   }
   return std::nullopt;
 }

@@ -314,7 +314,7 @@ TEST_F(LifecycleTest, KeyConcurrencyIsLimitedAndGivenBack) {
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   worker_->Release();
   EXPECT_EQ(first.ReadResponse()->status, 200);
-  // The place is free again before the next request of the connection is read.
+  // The place is free again before the client sees the end of its answer.
   EXPECT_EQ(first.Request("POST", kChat, json::serialize(ChatBody()), {{"x-api-key", "k"}})->status,
             200);
   const ClientResponse forbidden = Post(kChat, ChatBody(), {{"x-api-key", "other"}});
