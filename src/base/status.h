@@ -8,7 +8,7 @@
 
 namespace deepinfer {
 
-// The one list of failure kinds; api.md §12 maps them to HTTP and gRPC.
+// The one list of failure kinds; api.md §12 maps them to HTTP.
 enum class StatusCode : unsigned char {
   kOk = 0,
   kInvalidRequest,

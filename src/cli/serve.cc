@@ -125,7 +125,7 @@ class ServeCommand final : public Command {
     progress->Set(LoadPhase::kReady, 0, 0);
     server->Attach(context);
     const LoadReport load = serving->gateway->Load();
-    // Benchmark drivers search for this line, also on a CPU (engine.md §3).
+    // Benchmark drivers search for this line, also on a CPU.
     fmt::print(stderr, "GPU KV cache size: {} tokens\n", load.kv_capacity_tokens);
     Log(LogLevel::kInfo, "model.ready",
         {{"numerics", serving->gateway->info().numerics_id},

@@ -1,5 +1,5 @@
 // What a gateway asks of a worker: the one seam between the HTTP side and the engine side
-// (architecture.md §2). InProcessWorker calls the engine directly; a remote one speaks gRPC.
+// (architecture.md §2). InProcessWorker calls the engine directly.
 // Thread rule: every method may be called from any thread.
 #pragma once
 

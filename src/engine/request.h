@@ -15,7 +15,7 @@ namespace deepinfer {
 
 inline constexpr int32_t kMaxTopLogprobs = 1000;
 
-// How tokens are drawn at temperature > 0 (numerics.md §5, dspark.md §6.4).
+// How tokens are drawn at temperature > 0 (numerics.md §5).
 enum class SamplingMode : unsigned char {
   kAuto,       // strict when the request carries a seed, else rejection
   kStrict,     // race draw: a fixed function of distribution, seed and position
@@ -50,7 +50,7 @@ struct EngineRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   int64_t deadline_us = 0;  // monotonic clock; 0 = none
-  // Test hook: these ids are emitted instead of sampled ones (bug-cases.md §1); empty = off.
+  // Test hook: these ids are emitted instead of sampled ones; empty = off.
   std::vector<int32_t> forced_ids;
 };
 
@@ -74,7 +74,7 @@ struct TokenLogprobs {
   std::vector<std::pair<int32_t, float>> top;  // rank order, num_top_logprobs entries
 };
 
-// Exact account of a request so far (economics.md §2).
+// Exact account of a request so far (api.md §6).
 struct RequestCounters {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;

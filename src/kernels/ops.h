@@ -145,7 +145,7 @@ class Operators {
   virtual void Embed(int64_t num_rows, const int32_t* ids, const uint16_t* table, int64_t dim,
                      float* out) = 0;
 
-  // h f32 [T, copies, dim]: x f32 [T, dim] in every copy (model.md §4.2).
+  // h f32 [T, copies, dim]: x f32 [T, dim] in every copy (model.md §4).
   virtual void Replicate(int64_t num_rows, const float* x, int32_t copies, int64_t dim,
                          float* h) = 0;
 

@@ -8,7 +8,7 @@ namespace deepinfer {
 
 namespace {
 
-constexpr int64_t kSectionAlignment = 64;  // kvcache.md §5.2
+constexpr int64_t kSectionAlignment = 64;  // kv_format.md §2
 constexpr int64_t kFp32RowAlignment = 32;
 
 int64_t AlignUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -47,7 +47,7 @@ KvLayout KvLayout::Create(const ModelConfig& config, KvFormat format) {
                                    [](const KvSection& s) { return s.ratio == 2; });
   const int64_t payload =
       k.compressor_ring_offset + pairs * k.compressor_ring_rows * k.compressor_row_bytes;
-  // Padded to two window rows (kvcache.md §2: a multiple of 1,056 in the released model).
+  // Padded to two window rows (kv_format.md §3: a multiple of 1,056 in the released model).
   k.slot_bytes = AlignUp(payload, 2 * k.window_row_bytes);
   return k;
 }

@@ -1,5 +1,5 @@
 // Sizes and offsets of a request's state: global KV pages and the fixed-size state slot
-// (model.md §12, kvcache.md §2, §5.2). Every size comes from the configuration.
+// (model.md §12, kv_format.md). Every size comes from the configuration.
 // Thread rule: immutable values.
 #pragma once
 

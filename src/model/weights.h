@@ -1,5 +1,5 @@
-// Weights of a V4.1 checkpoint, borrowed from the mapped files in stored form (model.md §14,
-// dspark.md §2). Loading validates every name, shape and dtype.
+// Weights of a V4.1 checkpoint, borrowed from the mapped files in stored form (model.md §14).
+// Loading validates every name, shape and dtype.
 // Thread rule: immutable after loading; lives no longer than its Checkpoint.
 #pragma once
 

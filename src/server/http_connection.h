@@ -49,8 +49,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
 
-  // A client may send its next request early; more than this while one runs is not read.
-  static constexpr size_t kMaxPipelinedBytes = 64 * 1024;
+  enum class Framing : unsigned char { kChunked, kUntilClose };
 
   // State of the answer being written.
   struct Answer {

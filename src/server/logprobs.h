@@ -1,4 +1,4 @@
-// JSON form of log-probabilities (api.md §4, §8; bug-cases.md H).
+// JSON form of log-probabilities (api.md §4, §8).
 // Thread rule: values and pure functions.
 #pragma once
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/utf8.h"
-
 namespace deepinfer {
 namespace {
 
@@ -190,8 +188,7 @@ RouteMatch MatchRoute(std::string_view method, std::string_view path) {
 }
 
 std::string RouteSuffix(const HttpRequest& request) {
-  return ReplaceInvalidUtf8(
-      PercentDecode(CanonicalPath(request.path).substr(request.route->path.size())));
+  return PercentDecode(CanonicalPath(request.path).substr(request.route->path.size()));
 }
 
 }  // namespace deepinfer

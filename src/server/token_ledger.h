@@ -1,5 +1,5 @@
 // Log-probabilities of committed tokens that wait until their text is shown: alternatives belong
-// to their own token, however the text was grouped or held (bug-cases.md H).
+// to their own token, however the text was grouped or held.
 // Thread rule: one object, one thread. Owner: one choice of an answer.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Sequences of a batch do not disturb each other: golden runs batched together, damaged weights
-// and damaged caches fail only the sequence that reads them (model.md §16.9, numerics.md §1).
+// and damaged caches fail only the sequence that reads them (model.md §16.2, numerics.md §1).
 
 #include <gtest/gtest.h>
 

@@ -116,6 +116,55 @@ class WordsTest(CheckTest):
         self.assert_line_rejected("host of a registry", "pip install -i https://pypi.org/simple x")
 
 
+class CitationsTest(CheckTest):
+    def setUp(self):
+        super().setUp()
+        self.write("docs/model.md", "# Model\n\n## 1. Terms\n\n## 2. Rows\n\n### 2.1 Codes\n\n"
+                   "### 2.2 Scales\n\n## 3. Costs\n\nsee ## 9 and §8\n")
+
+    def cite(self, comment):
+        self.write("src/base/a.cc", "#include <string>\n" + comment + "\n")
+
+    def assert_citation_rejected(self, message, comment):
+        self.cite(comment)
+        self.assert_rejects(message, "check_citations.py", str(self.root))
+
+    def test_accepts_pages_sections_lists_and_ranges(self):
+        for comment in ("// As docs/model.md says.", "// (model.md §2.1)", "// model.md §1, §2.2 and §3.",
+                        "// model.md §1-§3; model.md §2.1-2.2", "// Rows (model.md\n// §2.1).",
+                        "#  Rows: model.md §1,\n#  §3", "// Section 9 of no page: §9."):
+            self.cite(comment)
+            self.assert_clean("check_citations.py", str(self.root))
+
+    def test_accepts_pages_outside_docs_when_they_are_there(self):
+        self.write("models/tiny/README.md", "# Tiny\n")
+        self.cite("// models/tiny/README.md")
+        self.assert_clean("check_citations.py", str(self.root))
+
+    def test_rejects_a_missing_page(self):
+        self.assert_citation_rejected("src/base/a.cc:2: docs/engine.md is not there",
+                                      "// (engine.md §3)")
+        self.assert_citation_rejected("models/README.md is not there", "// models/README.md")
+
+    def test_rejects_a_missing_section(self):
+        self.assert_citation_rejected("src/base/a.cc:2: docs/model.md has no section 2.3",
+                                      "// model.md §2.3")
+        self.assert_citation_rejected("has no section 9", "// model.md §1, §9")
+        self.assert_citation_rejected("has no section 9", "// model.md §3;\n// model.md\n// §9")
+
+    def test_rejects_a_gap_inside_a_range(self):
+        self.assert_citation_rejected("has no section 4", "// model.md §3-§5")
+        self.assert_citation_rejected("has no section 2.3", "// model.md §2.1-2.3")
+
+    def test_names_the_line_in_a_comment_of_several(self):
+        self.assert_citation_rejected("src/base/a.cc:4:", "// One,\n// two,\n// model.md §7")
+
+    def test_looks_into_tests_too(self):
+        self.write("src/base/a.cc", "int a;\n")
+        self.write("tests/unit/base/a_test.cc", "// model.md §7\n")
+        self.assert_rejects("tests/unit/base/a_test.cc:1:", "check_citations.py", str(self.root))
+
+
 class FormatTest(CheckTest):
     def test_tells_formatted_from_unformatted_text(self):
         (self.root / ".clang-format").write_bytes((SCRIPTS.parent / ".clang-format").read_bytes())

@@ -1,4 +1,4 @@
-// Byte sizes of the released cache (model.md §12, kvcache.md §2) and the addresses inside it.
+// Byte sizes of the released cache (model.md §12, kv_format.md) and the addresses inside it.
 
 #include "model/kv_layout.h"
 
