@@ -11,6 +11,9 @@
 #include <iterator>
 #include <memory>
 
+#include "base/json_escape.h"
+#include "base/utf8.h"
+
 namespace deepinfer {
 namespace {
 
@@ -49,58 +52,10 @@ std::string_view LevelName(LogLevel level) {
   return "info";
 }
 
-// Length of the well-formed UTF-8 sequence at text[i], 0 if there is none.
-size_t Utf8SequenceLength(std::string_view text, size_t i) {
-  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
-  const unsigned char lead = byte(i);
-  size_t length = 0;
-  unsigned char low = 0x80;
-  unsigned char high = 0xBF;
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-  } else if (lead >= 0xE0 && lead <= 0xEF) {
-    length = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  } else {
-    return 0;
-  }
-  if (i + length > text.size() || byte(i + 1) < low || byte(i + 1) > high) return 0;
-  for (size_t k = 2; k < length; ++k) {
-    if ((byte(i + k) & 0xC0) != 0x80) return 0;
-  }
-  return length;
-}
-
 // Field values come from clients: the line must stay one valid JSON object whatever they hold.
 void AppendQuoted(std::string& out, std::string_view text) {
   out += '"';
-  for (size_t i = 0; i < text.size();) {
-    const char c = text[i];
-    const size_t length = Utf8SequenceLength(text, i);
-    if (length == 0) {
-      out += "\\ufffd";
-      ++i;
-    } else if (length > 1) {
-      out.append(text, i, length);
-      i += length;
-    } else {
-      if (c == '"' || c == '\\') {
-        out += '\\';
-        out += c;
-      } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-        fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-      } else {
-        out += c;
-      }
-      ++i;
-    }
-  }
+  AppendJsonEscaped(ReplaceInvalidUtf8(text), &out);
   out += '"';
 }
 

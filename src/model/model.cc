@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <new>
 
@@ -10,6 +12,12 @@ namespace deepinfer {
 namespace {
 // Granularity of page-in progress.
 constexpr uint64_t kPrefaultChunk = 4 << 20;
+
+// Reading a larger file ahead would push its own first pages out again.
+bool FitsInMemory(uint64_t size_bytes) {
+  const auto pages = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
+  return size_bytes <= pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
@@ -22,7 +30,7 @@ Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
   std::unique_ptr<Model> model(new Model(std::move(checkpoint), options, ops));
   DI_ASSIGN_OR_RETURN(model->weights_,
                       LoadModelWeights(config, options.weight_checks, &model->checkpoint_));
-  if (options.on_progress) {
+  if (options.on_progress && FitsInMemory(model->checkpoint_.total_bytes())) {
     DI_RETURN_IF_ERROR(
         model->checkpoint_.Prefault(kPrefaultChunk, [&](uint64_t done, uint64_t total) {
           options.on_progress(done, total);

@@ -19,7 +19,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr int32_t kDefaultMaxTokens = 16;
-constexpr size_t kMaxPrompts = 1024;
+constexpr size_t kMaxChoices = 2048;      // prompts times n
 constexpr int32_t kMaxFillTokens = 4096;  // output limit with a suffix
 
 bool ReadIds(const json::array& array, std::vector<int32_t>* ids) {
@@ -45,19 +45,16 @@ void ReadPrompts(ObjectReader* body, std::vector<RawPrompt>* prompts) {
   }
   if (!value->is_array()) return body->WrongType("prompt", kExpected);
   const json::array& array = value->get_array();
-  if (array.empty() || array.size() > kMaxPrompts) {
-    if (!array.empty() && !array.front().is_int64()) {
-      return body->Fail("prompt", "invalid_value",
-                        fmt::format("Invalid 'prompt': at most {} prompts.", kMaxPrompts));
-    }
-    if (array.empty())
-      return body->Fail("prompt", "invalid_value", "Invalid 'prompt': empty array.");
-  }
+  if (array.empty()) return body->Fail("prompt", "invalid_value", "Invalid 'prompt': empty array.");
   if (array.front().is_int64() || array.front().is_uint64()) {
     RawPrompt prompt;
     if (!ReadIds(array, &prompt.ids)) return body->WrongType("prompt", kExpected);
     prompts->push_back(std::move(prompt));
     return;
+  }
+  if (array.size() > kMaxChoices) {
+    return body->Fail("prompt", "invalid_value",
+                      fmt::format("Invalid 'prompt': at most {} prompts.", kMaxChoices));
   }
   for (const json::value& element : array) {
     RawPrompt prompt;
@@ -91,11 +88,21 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
   if (Refusal refusal = ConvertSampling(body, options, &common)) return refusal;
   if (Refusal refusal = ConvertLabels(body, &common)) return refusal;
   if (!common.max_tokens) common.max_tokens = kDefaultMaxTokens;
+  if (request->prompts.size() * static_cast<size_t>(common.num_choices) > kMaxChoices) {
+    return Refuse("n", fmt::format("At most {} choices for all prompts together.", kMaxChoices));
+  }
   if (best_of && *best_of < common.num_choices) {
     return Refuse("best_of", "'best_of' must not be less than 'n'.");
   }
   if (best_of && *best_of > common.num_choices) {
     return UnsupportedParameterError("best_of", "'best_of' above 'n' is not supported");
+  }
+  for (const RawPrompt& prompt : request->prompts) {
+    for (const int32_t id : prompt.ids) {
+      if (id >= 0 && id < options.vocab_size) continue;
+      return Refuse("prompt", fmt::format("Invalid 'prompt': {} is not a token id in [0, {}).", id,
+                                          options.vocab_size));
+    }
   }
   if (request->suffix &&
       (request->echo || request->prompts.size() != 1 || !request->prompts.front().text)) {
@@ -149,12 +156,11 @@ ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body_text
   return request;
 }
 
-ApiResult<std::vector<int32_t>> EncodeRawPrompt(const Tokenizer& tokenizer,
-                                                const SpecialTokens& special,
-                                                const RawPrompt& prompt,
-                                                const std::optional<std::string>& suffix,
-                                                bool specials) {
-  std::vector<int32_t> ids;
+ApiResult<EncodedPrompt> EncodeRawPrompt(const Tokenizer& tokenizer, const SpecialTokens& special,
+                                         const RawPrompt& prompt,
+                                         const std::optional<std::string>& suffix, bool specials) {
+  EncodedPrompt encoded;
+  std::vector<int32_t>& ids = encoded.ids;
   const auto encode = [&](std::string_view text) {
     if (specials) {
       tokenizer.EncodeWithSpecials(text, &ids);
@@ -167,24 +173,21 @@ ApiResult<std::vector<int32_t>> EncodeRawPrompt(const Tokenizer& tokenizer,
       return tl::unexpected(
           UnsupportedParameterError("suffix", "The model has no fill-in-the-middle tokens"));
     }
-    ids = {special.bos, *special.fim_begin};
+    ids.push_back(*special.fim_begin);
     encode(*prompt.text);
     ids.push_back(*special.fim_hole);
     encode(*suffix);
     ids.push_back(*special.fim_end);
-    return ids;
-  }
-  if (prompt.text) {
+  } else if (prompt.text) {
     encode(*prompt.text);
   } else {
-    for (const int32_t id : prompt.ids) {
-      if (tokenizer.IsValidId(id)) continue;
-      return tl::unexpected(Refuse("prompt", fmt::format("Token id {} does not exist.", id)));
-    }
     ids = prompt.ids;
   }
-  if (ids.empty() || ids.front() != special.bos) ids.insert(ids.begin(), special.bos);
-  return ids;
+  if (ids.empty() || ids.front() != special.bos) {
+    ids.insert(ids.begin(), special.bos);
+    encoded.begin_added = true;
+  }
+  return encoded;
 }
 
 }  // namespace deepinfer

@@ -39,14 +39,16 @@ ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body,
                                                       const ChatRequestOptions& options,
                                                       const CompletionsLimits& limits);
 
+struct EncodedPrompt {
+  std::vector<int32_t> ids;
+  bool begin_added = false;  // ids[0] is a begin token the client did not send
+};
+
 // Ids of one prompt: begin token in front unless it is there, fill-in-the-middle markers around
 // the parts when a suffix is given. `specials`: strings of added tokens become their ids.
-// unsupported_parameter when the tokenizer has no fill-in-the-middle tokens, invalid_value for ids
-// that do not exist.
-ApiResult<std::vector<int32_t>> EncodeRawPrompt(const Tokenizer& tokenizer,
-                                                const SpecialTokens& special,
-                                                const RawPrompt& prompt,
-                                                const std::optional<std::string>& suffix,
-                                                bool specials);
+// unsupported_parameter when the tokenizer has no fill-in-the-middle tokens.
+ApiResult<EncodedPrompt> EncodeRawPrompt(const Tokenizer& tokenizer, const SpecialTokens& special,
+                                         const RawPrompt& prompt,
+                                         const std::optional<std::string>& suffix, bool specials);
 
 }  // namespace deepinfer

@@ -31,6 +31,7 @@ void NoteError(const HttpRequest& request, std::string_view code) {
 
 void RespondError(HttpExchange& exchange, const ApiError& error) {
   NoteError(exchange.request(), error.code);
+  if (exchange.request().record) exchange.request().record->ReleaseKey();
   exchange.Respond(ErrorResponse(error));
 }
 

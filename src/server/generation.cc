@@ -203,6 +203,7 @@ void Generation::Complete() {
   state_.metrics.OnParserEvents(plan_.answer->malformed());
   state_.metrics.OnNanLogprobs(plan_.answer->num_nan_logprobs());
   Account(/*cancelled=*/false);
+  record_->ReleaseKey();
   if (plan_.stream) {
     const std::string usage = plan_.answer->UsageChunk();
     if (!usage.empty()) exchange_->Send(SseData(usage));
@@ -228,6 +229,7 @@ void Generation::Fail(const ApiError& error) {
   }
   NoteError(exchange_->request(), error.code);
   Account(/*cancelled=*/false);
+  record_->ReleaseKey();
   if (stream_started_) {
     exchange_->Send(SseData(OpenAiErrorBody(error)));
     exchange_->Send(std::string(kSseDone));

@@ -49,7 +49,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
 
-  enum class Framing : unsigned char { kChunked, kUntilClose };
+  // A client may send its next request early; more than this while one runs is not read.
+  static constexpr size_t kMaxPipelinedBytes = 64 * 1024;
 
   // State of the answer being written.
   struct Answer {

@@ -20,6 +20,11 @@ std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatReques
   if (!request.images.empty() && !model.context.card.vision) {
     return UnsupportedParameterError("messages", "The model does not take images");
   }
+  if (request.echo) return UnsupportedParameterError("echo", "'echo' is not supported here");
+  if (!request.add_generation_prompt && !request.conversation.continues_last_turn()) {
+    return UnsupportedParameterError("add_generation_prompt",
+                                     "Only a continued message goes without a generation prompt");
+  }
   const auto refuse = [](const OutputConstraint& constraint) -> std::optional<ApiError> {
     if (constraint.kind == ConstraintKind::kToolCall) return std::nullopt;
     if (constraint.kind == ConstraintKind::kToolCallRequired) {
@@ -65,22 +70,27 @@ std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view mo
   return error;
 }
 
+std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
+  if (max_tokens > 0) return std::nullopt;
+  return UnsupportedParameterError("max_tokens", "Pre-warm requests are not supported");
+}
+
 void SetServerLimits(const ServerState& state, const ServedModel& model,
-                     const HttpRequest& http_request, EngineRequest* request) {
+                     const HttpRequest& http_request, bool stream, EngineRequest* request) {
   using std::chrono::microseconds;
   int64_t timeout_us =
       std::chrono::duration_cast<microseconds>(state.options.request_timeout).count();
-  // Seconds until the client gives up; longer answers would be thrown away.
   const std::string_view text = http_request.Header("x-stainless-read-timeout");
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
+  if (!stream && error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
       seconds * 1e6 < static_cast<double>(timeout_us)) {
     timeout_us = static_cast<int64_t>(seconds * 1e6);
   }
   request->deadline_us = SteadyClock().NowUs() + timeout_us;
-  if (model.context.special.image) {
-    request->sampling.banned_ids.push_back(*model.context.special.image);
+  const std::optional<int32_t>& image = model.context.special.image;
+  if (image && *image < model.context.gateway->info().vocab_size) {
+    request->sampling.banned_ids.push_back(*image);
   }
 }
 

@@ -27,10 +27,14 @@ ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view b
 // 403 unless the key may use the model.
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model);
 
+// Pre-warm requests (max_tokens 0) have no prefill-only run to map to.
+std::optional<ApiError> CheckGenerates(int32_t max_tokens);
+
 // What all generating routes set in an engine request from the HTTP side: deadline and the ban on
-// the image placeholder.
+// the image placeholder. A client's read time-out bounds a whole answer only when it is not
+// streamed.
 void SetServerLimits(const ServerState& state, const ServedModel& model,
-                     const HttpRequest& http_request, EngineRequest* request);
+                     const HttpRequest& http_request, bool stream, EngineRequest* request);
 
 // A random seed for requests that bring none (numerics.md §5.1).
 uint64_t RandomSeed();

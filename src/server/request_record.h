@@ -4,12 +4,14 @@
 // to leave completes it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "server/api_keys.h"
 #include "server/http.h"
 
 namespace deepinfer {
@@ -55,6 +57,20 @@ class RequestRecord {
     change(facts_);
   }
 
+  // The request holds a place of its key until ReleaseKey, at the latest until it completes. The
+  // place is given back before the end of the answer is sent, so that a client that counts its own
+  // requests is never refused.
+  void HoldKey(const ApiKey* key) {
+    std::lock_guard lock(mutex_);
+    key_ = key;
+  }
+  void ReleaseKey() {
+    std::lock_guard lock(mutex_);
+    if (const ApiKey* key = std::exchange(key_, nullptr)) {
+      key->running_requests.fetch_sub(1, std::memory_order_acq_rel);
+    }
+  }
+
   // One Leave belongs to the connection, one more to every Join.
   void Join() {
     std::lock_guard lock(mutex_);
@@ -65,6 +81,7 @@ class RequestRecord {
       std::lock_guard lock(mutex_);
       if (--parties_ > 0) return;
     }
+    ReleaseKey();
     on_complete_(facts_);
   }
 
@@ -72,6 +89,7 @@ class RequestRecord {
   std::mutex mutex_;
   RequestFacts facts_;
   int parties_ = 1;
+  const ApiKey* key_ = nullptr;
   std::function<void(const RequestFacts&)> on_complete_;
 };
 

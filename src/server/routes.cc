@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/utf8.h"
+
 namespace deepinfer {
 namespace {
 
@@ -188,7 +190,8 @@ RouteMatch MatchRoute(std::string_view method, std::string_view path) {
 }
 
 std::string RouteSuffix(const HttpRequest& request) {
-  return PercentDecode(CanonicalPath(request.path).substr(request.route->path.size()));
+  return ReplaceInvalidUtf8(
+      PercentDecode(CanonicalPath(request.path).substr(request.route->path.size())));
 }
 
 }  // namespace deepinfer

@@ -41,7 +41,7 @@ RouteMatch MatchRoute(std::string_view method, std::string_view path);
 // The path without the alias prefixes /beta, /anthropic and /v1, at most one of each.
 std::string_view CanonicalPath(std::string_view path);
 
-// Text behind the prefix of a takes_suffix route, percent-decoded.
+// Text behind the prefix of a takes_suffix route, percent-decoded; valid UTF-8.
 std::string RouteSuffix(const HttpRequest& request);
 
 // Handlers, one file per family.

@@ -58,7 +58,7 @@ std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const Se
   if (!request.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
   }
-  SetServerLimits(state, model, http_request, &base);
+  SetServerLimits(state, model, http_request, request.stream.stream, &base);
   std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
@@ -82,6 +82,7 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
       ResolveMaxTokens(request, model->chat, static_cast<int64_t>(prepared->prompt_ids.size()),
                        model->context.gateway->info().max_model_len);
   if (!max_tokens) return RespondError(*exchange, max_tokens.error());
+  if (auto error = CheckGenerates(*max_tokens)) return RespondError(*exchange, *error);
 
   GenerationPlan plan;
   plan.model = model;

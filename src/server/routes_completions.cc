@@ -19,6 +19,7 @@ namespace {
 struct PreparedCompletions {
   CompletionsRequest request;
   std::vector<std::vector<int32_t>> prompts;
+  bool begin_added = false;  // to the first prompt; clients do not mix the forms
 };
 
 ApiResult<PreparedCompletions> Prepare(const ServerState& state, const ServedModel& model,
@@ -29,11 +30,12 @@ ApiResult<PreparedCompletions> Prepare(const ServerState& state, const ServedMod
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
   for (const RawPrompt& prompt : prepared.request.prompts) {
-    ApiResult<std::vector<int32_t>> ids =
+    ApiResult<EncodedPrompt> encoded =
         EncodeRawPrompt(*model.context.tokenizer, model.context.special, prompt,
                         prepared.request.suffix, state.options.raw_prompt_specials);
-    if (!ids) return tl::unexpected(std::move(ids.error()));
-    prepared.prompts.push_back(std::move(*ids));
+    if (!encoded) return tl::unexpected(std::move(encoded.error()));
+    if (prepared.prompts.empty()) prepared.begin_added = encoded->begin_added;
+    prepared.prompts.push_back(std::move(encoded->ids));
   }
   return prepared;
 }
@@ -54,13 +56,14 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   if (!common.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(common.test_hooks.force_text, &base.forced_ids);
   }
-  SetServerLimits(state, model, http_request, &base);
+  SetServerLimits(state, model, http_request, common.stream.stream, &base);
   std::vector<EngineRequest> requests;
   for (const std::vector<int32_t>& ids : prepared.prompts) {
     const ApiResult<int32_t> max_tokens =
         ResolveMaxTokens(common, model.chat, static_cast<int64_t>(ids.size()),
                          model.context.gateway->info().max_model_len);
     if (!max_tokens) return tl::unexpected(max_tokens.error());
+    if (auto error = CheckGenerates(*max_tokens)) return tl::unexpected(std::move(*error));
     for (int32_t i = 0; i < common.num_choices; ++i) {
       EngineRequest& engine_request = requests.emplace_back(base);
       engine_request.prompt_ids = ids;
@@ -71,7 +74,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   return requests;
 }
 
-CompletionsResponseOptions MakeResponseOptions(const ServerState& state,
+CompletionsResponseOptions MakeResponseOptions(const ServerState& state, const ServedModel& model,
                                                PreparedCompletions& prepared) {
   const CompletionsRequest& request = prepared.request;
   const ChatRequest& common = request.common;
@@ -82,6 +85,8 @@ CompletionsResponseOptions MakeResponseOptions(const ServerState& state,
   options.created_s = std::time(nullptr);
   options.prompts = std::move(prepared.prompts);
   options.choices_per_prompt = common.num_choices;
+  options.num_hidden_prompt_tokens = prepared.begin_added ? 1 : 0;
+  options.eos_token_id = model.context.gateway->info().eos_token_id;
   options.echo = request.echo;
   options.stream = common.stream.stream;
   options.include_usage = common.stream.include_usage;
@@ -116,7 +121,7 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
   plan.model_name = common.model;
   plan.stream = common.stream.stream;
   plan.requests = std::move(*requests);
-  CompletionsResponseOptions options = MakeResponseOptions(state, *prepared);
+  CompletionsResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   plan.id = options.id;
   plan.answer = MakeCompletionsAnswer(*model->context.tokenizer, std::move(options));
   StartGeneration(state, exchange, std::move(plan));

@@ -59,8 +59,10 @@ ApiResult<std::vector<int32_t>> Tokenize(const ServerState& state, const ServedM
   if (read.error) return tl::unexpected(std::move(*read.error));
   const bool specials = state.options.raw_prompt_specials;
   if (add_special) {
-    return EncodeRawPrompt(*model.context.tokenizer, model.context.special, prompt, std::nullopt,
-                           specials);
+    ApiResult<EncodedPrompt> encoded = EncodeRawPrompt(
+        *model.context.tokenizer, model.context.special, prompt, std::nullopt, specials);
+    if (!encoded) return tl::unexpected(std::move(encoded.error()));
+    return std::move(encoded->ids);
   }
   std::vector<int32_t> ids;
   if (specials) {
@@ -87,10 +89,10 @@ ApiResult<std::vector<int32_t>> ReadTokens(const ServerState& state, const Serve
       const std::string path = IndexPath("tokens", i);
       if (!element.is_int64()) {
         read.Fail(path, "invalid_type", "Invalid type for '" + path + "': expected a token id.");
-      } else if (!std::in_range<int32_t>(element.get_int64()) ||
-                 !model.context.tokenizer->IsValidId(static_cast<int32_t>(element.get_int64()))) {
+      } else if (element.get_int64() < 0 || element.get_int64() >= model.chat.vocab_size) {
         read.Fail(path, "invalid_value",
-                  "Token id " + std::to_string(element.get_int64()) + " does not exist.");
+                  "Invalid '" + path + "': " + std::to_string(element.get_int64()) +
+                      " is not a token id in [0, " + std::to_string(model.chat.vocab_size) + ").");
       } else {
         ids.push_back(static_cast<int32_t>(element.get_int64()));
       }

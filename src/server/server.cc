@@ -102,7 +102,10 @@ void Server::Drain(std::chrono::steady_clock::time_point deadline) {
         std::chrono::duration_cast<std::chrono::microseconds>(deadline.time_since_epoch());
     model->context.gateway->Drain(since_epoch.count());
   }
-  impl_->http->WaitIdle(std::max(deadline, std::chrono::steady_clock::now()) + kFlushTime);
+  // What the engine has finished is still to be accounted for and written out.
+  const auto flush_deadline = std::max(deadline, std::chrono::steady_clock::now()) + kFlushTime;
+  impl_->state.generations.WaitZeroUntil(flush_deadline);
+  impl_->http->WaitIdle(flush_deadline);
 }
 
 void Server::Stop() {

@@ -1,9 +1,11 @@
 #include "server/server_handler.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "server/error_response.h"
 #include "server/request_record.h"
 #include "server/routes_health.h"
@@ -26,6 +28,12 @@ HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
   return ErrorResponse(error);
 }
 
+// A path as error messages repeat it: readable and bounded.
+std::string Shown(const std::string& path) {
+  constexpr size_t kMaxShown = 200;
+  return ReplaceInvalidUtf8(path.substr(0, kMaxShown));
+}
+
 // The secret of "Authorization: Bearer" or x-api-key.
 std::string_view SecretOf(const HttpRequest& request) {
   constexpr std::string_view kBearer = "bearer ";
@@ -38,7 +46,7 @@ std::string_view SecretOf(const HttpRequest& request) {
   return bearer ? authorization.substr(kBearer.size()) : request.Header("x-api-key");
 }
 
-// Concurrency of a key is counted from admission to the end of the request.
+// Concurrency of a key is counted from admission to the end of the answer.
 bool TakeKeySlot(const ApiKey& key) {
   const int32_t running = key.running_requests.fetch_add(1, std::memory_order_acq_rel);
   if (key.max_concurrent_requests == 0 || running < key.max_concurrent_requests) return true;
@@ -69,15 +77,24 @@ void LogRequest(const RequestFacts& facts) {
        {"client_retry", facts.client_retry}});
 }
 
+// Out of memory for one request must not end the others.
+void RunHandler(ServerState& state, const Route& route,
+                const std::shared_ptr<HttpExchange>& exchange) {
+  try {
+    route.handle(state, exchange);
+  } catch (const std::exception& exception) {
+    Log(LogLevel::kError, "request.exception",
+        {{"request_id", exchange->request().request_id}, {"what", exception.what()}});
+    RespondError(*exchange, ApiErrorFromStatus(Internal(exception.what())));
+  }
+}
+
 }  // namespace
 
 std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   const RouteMatch match = MatchRoute(request.method, request.path);
   ServerState* const state = state_;
-  // Set below, when the request takes a place of its key.
-  auto slot = std::make_shared<const ApiKey*>(nullptr);
-  request.record = std::make_shared<RequestRecord>([state, slot](const RequestFacts& facts) {
-    if (*slot != nullptr) (*slot)->running_requests.fetch_sub(1, std::memory_order_acq_rel);
+  request.record = std::make_shared<RequestRecord>([state](const RequestFacts& facts) {
     state->metrics.OnRequest(facts);
     if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
   });
@@ -91,18 +108,19 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   AddCorsHeaders(request);
   if (auto answer = Preflight(request, match)) return answer;
   if (match.route == nullptr && !match.allow.empty()) {
-    HttpResponse response = Refuse(
-        request, MakeError(405, "invalid_request_error", "method_not_allowed",
-                           "Method " + request.method + " is not allowed on " + request.path));
+    HttpResponse response =
+        Refuse(request,
+               MakeError(405, "invalid_request_error", "method_not_allowed",
+                         "Method " + request.method + " is not allowed on " + Shown(request.path)));
     response.headers.push_back({"Allow", match.allow});
     return response;
   }
   if (match.route == nullptr) {
-    return Refuse(request,
-                  MakeError(404, "invalid_request_error",
-                            match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
-                            match.known_elsewhere ? "This server does not serve " + request.path
-                                                  : "Unknown URL " + request.path));
+    return Refuse(request, MakeError(404, "invalid_request_error",
+                                     match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
+                                     match.known_elsewhere
+                                         ? "This server does not serve " + Shown(request.path)
+                                         : "Unknown URL " + Shown(request.path)));
   }
   if (auto refusal = CheckKey(request)) return refusal;
   if (auto refusal = CheckState(request)) return refusal;
@@ -113,7 +131,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
       error.retry_after_s = 1;
       return Refuse(request, error);
     }
-    *slot = request.key;
+    request.record->HoldKey(request.key);
   }
   return std::nullopt;
 }
@@ -188,7 +206,7 @@ void ServerHandler::Handle(std::shared_ptr<HttpExchange> exchange) {
   WorkPool& pool = route.pool == RoutePool::kPrepare ? state_->prepare_pool : state_->tokenize_pool;
   const bool posted = pool.TryPost([state = state_, exchange, &route] {
     // A client that left while its request waited costs nothing.
-    if (!exchange->disconnected()) route.handle(*state, exchange);
+    if (!exchange->disconnected()) RunHandler(*state, route, exchange);
   });
   if (!posted) RespondError(*exchange, OverloadedError("Too many requests are waiting"));
 }

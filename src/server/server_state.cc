@@ -25,6 +25,11 @@ void LiveCount::WaitZero() {
   zero_.wait(lock, [this] { return count_ == 0; });
 }
 
+bool LiveCount::WaitZeroUntil(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  return zero_.wait_until(lock, deadline, [this] { return count_ == 0; });
+}
+
 ServerState::ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in)
     : options(std::move(options_in)),
       keys(std::move(keys_in)),

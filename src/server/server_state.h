@@ -36,6 +36,8 @@ class LiveCount {
   void Add();
   void Remove();
   void WaitZero();
+  // False when the deadline came first.
+  bool WaitZeroUntil(std::chrono::steady_clock::time_point deadline);
 
  private:
   std::mutex mutex_;

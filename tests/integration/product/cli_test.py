@@ -1,7 +1,9 @@
 """The tool subcommands, as a user or a checking script calls them."""
 
 import json
+import os
 import pathlib
+import pty
 import shutil
 import tempfile
 import unittest
@@ -119,6 +121,28 @@ class Tools(unittest.TestCase):
         self.assertIn(b"/temperature", result.stdout)
         self.assertIn(b"Unknown command", result.stdout)
         self.assertIn(b"(thinking on)", result.stdout)
+
+    def test_chat_on_a_terminal(self):
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(support.BINARY, [support.BINARY, "chat", str(DEMO_MODEL)])
+        seen = b""
+
+        def expect(text):
+            nonlocal seen
+            while text not in seen:
+                seen += os.read(terminal, 4096)
+            seen = seen[seen.index(text) + len(text):]
+
+        expect(b"> ")
+        os.write(terminal, b"\x03")
+        expect(b"/quit leaves")
+        os.write(terminal, b"Hello\n")
+        expect(b"> ")
+        expect(b"help you")
+        os.write(terminal, b"/quit\n")
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        os.close(terminal)
 
     def test_inspect_reports_the_model(self):
         result = run("inspect", DEMO_MODEL, "--json", "--verify-weights")

@@ -1,6 +1,7 @@
 // /v1/chat/completions over real sockets: answers, streams, stop strings, usage.
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "base/philox.h"
 #include "integration/server/server_fixture.h"
 
@@ -197,6 +198,20 @@ TEST_F(ChatTest, TokenLimitDefaultsAndCaps) {
   EXPECT_EQ(submitted[0].sampling.max_tokens, kContext - prompt);
   EXPECT_EQ(submitted[1].sampling.max_tokens, 5);
   EXPECT_EQ(submitted[2].sampling.max_tokens, 7);
+}
+
+TEST_F(ChatTest, ReadTimeoutOfTheClientBoundsOnlyWholeAnswers) {
+  Start();
+  const int64_t before_us = SteadyClock().NowUs();
+  const TestClient::Headers headers = {{"x-stainless-read-timeout", "600"}};
+  Post(kPath, ChatBody(), headers);
+  Post(kPath, ChatBody({{"stream", true}}), headers);
+  const int64_t after_us = SteadyClock().NowUs();
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 2u);
+  EXPECT_GE(submitted[0].deadline_us, before_us + 600'000'000);
+  EXPECT_LE(submitted[0].deadline_us, after_us + 600'000'000);
+  EXPECT_GE(submitted[1].deadline_us, before_us + 3'600'000'000);
 }
 
 TEST_F(ChatTest, LengthFinish) {

@@ -94,6 +94,8 @@ TEST_F(CompletionsTest, EchoWithLogprobsGivesPromptValuesAndOneToken) {
   const json::array& values = logprobs.at("token_logprobs").as_array();
   EXPECT_TRUE(values.front().is_null());
   for (size_t i = 1; i < values.size(); ++i) EXPECT_TRUE(values[i].is_number());
+  // The prompt as sent, without the begin token, and the one generated token.
+  EXPECT_EQ(values.size(), Encode("Once").size() + 1);
   EXPECT_EQ(values.size(), logprobs.at("tokens").as_array().size());
 }
 

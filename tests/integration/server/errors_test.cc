@@ -19,7 +19,9 @@ class ErrorsTest : public ServerTest {
   Fault FaultOf(const ClientResponse& response) {
     Fault fault{response.status, ErrorCode(response), ""};
     const json::value body = ParseBody(response);
-    const json::value& param = body.at("error").at("param");
+    const json::value* error = body.as_object().if_contains("error");
+    if (error == nullptr) return fault;
+    const json::value& param = error->at("param");
     if (param.is_string()) fault.param = std::string(param.get_string());
     return fault;
   }

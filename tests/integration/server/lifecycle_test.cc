@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "integration/server/server_fixture.h"
 
 namespace deepinfer {
@@ -146,7 +147,52 @@ TEST_F(LifecycleTest, E04_StreamClosedAfterTheFirstChunkCountsAsCancelled) {
   EXPECT_TRUE(worker_->WaitIdle());
   worker_->SetNeverFinish(false);
   server_->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(10));
+  const std::string text = Get("/metrics").body;
+  EXPECT_NE(text.find(R"(deepinfer:requests_total{engine="0",model_name="test-model",role="all",)"
+                      R"(outcome="cancelled"} 1)"),
+            std::string::npos)
+      << text;
+}
+
+TEST_F(LifecycleTest, LogLineHasTheKeysAndNoText) {
+  options_.log_requests = LogRequests::kMeta;
+  options_.api_keys = {"top-secret-key"};
+  SetText("generated words");
+  ::testing::internal::CaptureStderr();
+  InitLogging(LogLevel::kInfo, LogFormat::kJson);
+  Start();
+  const json::object body =
+      ChatBody({{"messages", {{{"role", "user"}, {"content", "private words"}}}}});
+  EXPECT_EQ(Post(kChat, body,
+                 {{"x-api-key", "top-secret-key"},
+                  {"X-Request-Id", "log-1"},
+                  {"x-stainless-retry-count", "2"}})
+                .status,
+            200);
   server_->Stop();
+  InitLogging(LogLevel::kOff, LogFormat::kText);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  for (const char* secret : {"private", "generated words", "top-secret"}) {
+    EXPECT_EQ(log.find(secret), std::string::npos) << log;
+  }
+  const size_t begin = log.find("{\"ts\"", log.find("server.ready"));
+  ASSERT_NE(begin, std::string::npos) << log;
+  const json::object line =
+      json::parse(log.substr(begin, log.find('\n', begin) - begin)).as_object();
+  for (const char* key :
+       {"ts", "level", "event", "request_id", "route", "key_name", "status", "model",
+        "prompt_tokens", "cached_tokens", "computed_tokens", "completion_tokens", "queue_ms",
+        "ttft_ms", "e2e_ms", "finish_reason", "client_retry"}) {
+    EXPECT_TRUE(line.contains(key)) << key;
+  }
+  EXPECT_EQ(line.at("request_id").as_string(), "log-1");
+  EXPECT_EQ(line.at("route").as_string(), kChat);
+  EXPECT_EQ(line.at("key_name").as_string(), "flag-1");
+  EXPECT_EQ(line.at("status").as_int64(), 200);
+  EXPECT_EQ(line.at("finish_reason").as_string(), "stop");
+  EXPECT_EQ(line.at("client_retry").as_string(), "2");
+  EXPECT_EQ(line.at("completion_tokens").as_int64(),
+            static_cast<int64_t>(Encode("generated words").size()) + 1);
 }
 
 TEST_F(LifecycleTest, E07_ClientsThatTimeOutLeaveNothingBehind) {
@@ -268,7 +314,7 @@ TEST_F(LifecycleTest, KeyConcurrencyIsLimitedAndGivenBack) {
   EXPECT_EQ(refused.headers.at("retry-after"), "1");
   worker_->Release();
   EXPECT_EQ(first.ReadResponse()->status, 200);
-  // The place is free again before the next request of the connection is read.
+  // The place is free again before the client sees the end of its answer.
   EXPECT_EQ(first.Request("POST", kChat, json::serialize(ChatBody()), {{"x-api-key", "k"}})->status,
             200);
   const ClientResponse forbidden = Post(kChat, ChatBody(), {{"x-api-key", "other"}});

@@ -56,7 +56,7 @@ TEST(Log, TextLineQuotesOnlyWhereNeeded) {
   EXPECT_EQ(FormatLogLine(LogFormat::kText, LogLevel::kInfo, "server.ready",
                           {{"port", 8000}, {"model", "a b"}, {"id", "x-1"}, {"nl", "a\nb"}}, kTime),
             "2026-01-02T03:04:05.000006Z info    server.ready port=8000 model=\"a b\" id=x-1 "
-            "nl=\"a\\u000ab\"");
+            "nl=\"a\\nb\"");
 }
 
 TEST(LoadProgress, NamesEveryPhase) {

@@ -59,6 +59,7 @@ TEST(Routes, SuffixIsDecoded) {
   EXPECT_EQ(suffix("/models/100%"), "100%");
   EXPECT_EQ(suffix("/models/%4"), "%4");
   EXPECT_EQ(suffix("/models/%zz"), "%zz");
+  EXPECT_EQ(suffix("/models/%ff"), "\xef\xbf\xbd");
 }
 
 TEST(Routes, NamesAreUnique) {
