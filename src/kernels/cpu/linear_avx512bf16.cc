@@ -6,7 +6,7 @@
 #include "kernels/cpu/isa_avx512.h"
 #include "kernels/cpu/levels.h"
 #include "kernels/cpu/linear_families.h"
-#include "kernels/cpu/unpack_pairs.h"
+#include "kernels/cpu/unpack_pairs_avx512.h"
 
 namespace deepinfer {
 
