@@ -3,6 +3,7 @@
 // Thread rule: immutable after loading.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -42,6 +43,8 @@ struct DsparkConfig {
   int32_t num_experts = 0;
   int32_t experts_per_token = 0;
 };
+
+inline constexpr int32_t kDecoderKeepRows = 140;
 
 struct ModelConfig {
   int32_t bos_token_id = 0;
@@ -102,8 +105,10 @@ struct ModelConfig {
 
   // Rows of a sliding-window ring: window + max(backtrack, drafts + 1) (model.md §12).
   int32_t ring_rows() const;
-  // Prompt rows that run the decoder: window + 12 (model.md §13.1; 140 in the released model).
-  int32_t decoder_keep_rows() const { return window + 12; }
+
+  // Prompt rows that run the decoder: 140, the released model's window and 12 more (model.md
+  // §13.1), or as much for a wider window. It must not be below ring_rows.
+  int32_t decoder_keep_rows() const { return std::max(kDecoderKeepRows, window + 12); }
 
   // Reads DIR/config.json, or a flat inference configuration under the short names. Errors name
   // file, key and value.

@@ -90,7 +90,7 @@ TEST_P(Chunking, CompactTailEqualsMaskedTailOnKeptRows) {
   TinyModel model(Options());
   const std::vector<int32_t> tokens = GoldenFile("f32_L300").Ints("tokens");
   const int32_t prompt = 280;
-  const int32_t k0 = prompt - model->config().decoder_keep_rows();
+  const int32_t k0 = prompt - TestKeepRows(*model.get());
   const auto run = [&](bool compact, int32_t chunk) {
     TestSequence sequence(model.get(), tokens);
     std::vector<float> kept;

@@ -26,7 +26,7 @@ class Replay : public ::testing::TestWithParam<Numerics> {
   Replay() : model_({.numerics = GetParam(), .threads = 1}) {}
 
   // Kept rows of a prompt of that length.
-  int32_t Origin(int32_t prompt) { return prompt - model_->config().decoder_keep_rows(); }
+  int32_t Origin(int32_t prompt) { return prompt - TestKeepRows(*model_); }
   // Rows back to where an encoder row's windows reach through all encoder layers.
   int32_t EncoderReach() {
     return (model_->config().window - 1) * model_->config().decoder_start();

@@ -59,6 +59,10 @@ class TinyModel {
   std::unique_ptr<Model> model_;
 };
 
+// Decoder tail of the tests: the smallest the window allows, so that short prompts exercise it
+// (numerics.md §4.5).
+inline int32_t TestKeepRows(const Model& model) { return model.config().window + 12; }
+
 // State of one sequence: tokens, pages in shuffled order, slot filled with garbage.
 class TestSequence {
  public:

@@ -15,7 +15,7 @@ namespace deepinfer {
 namespace {
 
 // Half of the smallest first-level cache the levels run on.
-constexpr int64_t kHalfCacheBytes = 16384;
+inline constexpr int64_t kHalfCacheBytes = 16384;
 
 struct NoScope {
   NoScope() {}

@@ -9,7 +9,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr uint32_t kQuietNanBits = 0x7FC00000u;
+inline constexpr uint32_t kQuietNanBits = 0x7FC00000u;
 
 // 2^(byte - 127); NaN for 255.
 inline float ScaleValue(uint8_t byte) {
