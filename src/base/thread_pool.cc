@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include <system_error>
+
 namespace deepinfer {
 
 namespace {
@@ -11,7 +13,14 @@ constexpr int kSpinPolls = 2000;
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads) {
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { WorkerLoop(); });
+  for (int i = 1; i < num_threads; ++i) {
+    try {
+      workers_.emplace_back([this] { WorkerLoop(); });
+    } catch (const std::system_error&) {
+      // The process may start no more threads; results do not depend on their number.
+      return;
+    }
+  }
 }
 
 ThreadPool::~ThreadPool() {

@@ -13,7 +13,8 @@ namespace deepinfer {
 
 class ThreadPool {
  public:
-  // num_threads >= 1 counts the caller: 1 starts no thread and runs every tile inline.
+  // num_threads >= 1 counts the caller: 1 starts no thread and runs every tile inline. Where the
+  // system refuses a thread, the pool stays smaller; num_threads() tells.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdlib>
 #include <vector>
 
 namespace deepinfer {
@@ -28,6 +32,26 @@ TEST(ThreadPool, ManyShortJobsSeeTheirOwnContext) {
     ASSERT_EQ(sum.load(), int64_t{job} * n + n * (n - 1) / 2);
   }
 }
+
+// Sanitizers map memory of their own when a thread starts and do not survive the limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(ThreadPool, StaysSmallerWhereThreadsAreRefused) {
+  const auto run_with_little_memory = [] {
+    // The stack of every thread is 8 MiB of address space.
+    struct rlimit stack {};
+    getrlimit(RLIMIT_STACK, &stack);
+    stack.rlim_cur = 8 << 20;
+    setrlimit(RLIMIT_STACK, &stack);
+    const struct rlimit space { 256 << 20, 256 << 20 };
+    if (setrlimit(RLIMIT_AS, &space) != 0) std::_Exit(2);
+    ThreadPool pool(1000);
+    std::atomic<int64_t> sum{0};
+    pool.ParallelFor(100, [&](int64_t i) { sum.fetch_add(i); });
+    std::_Exit(pool.num_threads() < 1000 && sum.load() == 4950 ? 0 : 1);
+  };
+  EXPECT_EXIT(run_with_little_memory(), ::testing::ExitedWithCode(0), "");
+}
+#endif
 
 }  // namespace
 }  // namespace deepinfer
