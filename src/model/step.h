@@ -44,12 +44,14 @@ struct StepOutput {
 };
 
 // Sees, and in tests may replace, intermediate values of a step. Names are those of the golden
-// files ("h_in", "attn_out", "latent", ...), data f32 [rows, cols] in host memory.
+// files ("h_in", "attn_out", "latent", ...); all arrays are copies in host memory.
 class StepProbe {
  public:
   virtual ~StepProbe() = default;
+  // data f32 [rows, cols].
   virtual void Visit(std::string_view name, int32_t layer, float* data, int64_t rows,
                      int64_t cols) = 0;
+  // indices i32 [rows, width]; counts i32 [rows], or nullptr where every row holds width indices.
   virtual void VisitSelection(std::string_view name, int32_t layer, int32_t* indices,
                               int32_t* counts, int64_t rows, int64_t width) = 0;
 };

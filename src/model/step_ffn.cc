@@ -17,7 +17,7 @@ void StepRunner::RunMoe(int32_t layer, const float* u, float* out) {
   ops_->Route(t, logits, w.bias, w.bias_image, is_image_, shape.num_experts, shape.topk,
               config_.gate_temp, config_.route_scale, experts, weights);
   Probe("gate_w", layer, weights, t, shape.topk);
-  if (probe_ != nullptr) probe_->VisitSelection("gate_i", layer, experts, nullptr, t, shape.topk);
+  ProbeSelection("gate_i", layer, experts, nullptr, t, shape.topk);
   const Rows x = Quantize(u, t, config_.dim);
   ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
 }

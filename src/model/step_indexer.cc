@@ -42,12 +42,10 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
     ScoreAndSelect(layer, {rows.data() + first, static_cast<size_t>(count)}, q + first * heads * d,
                    weights + first * heads, first);
   }
-  if (probe_ != nullptr) {
-    probe_->VisitSelection("topk", layer, selection.indices, selection.counts, t, selection.width);
-    if (is_candidate_source) {
-      probe_->VisitSelection("candidates", layer, candidates_.indices, candidates_.counts, t,
-                             candidates_.width);
-    }
+  ProbeSelection("topk", layer, selection.indices, selection.counts, t, selection.width);
+  if (is_candidate_source) {
+    ProbeSelection("candidates", layer, candidates_.indices, candidates_.counts, t,
+                   candidates_.width);
   }
 }
 

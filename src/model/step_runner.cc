@@ -239,4 +239,17 @@ void StepRunner::Probe(std::string_view name, int32_t layer, float* data, int64_
   ops_->CopyToDevice(data, host.data(), rows * cols * 4);
 }
 
+void StepRunner::ProbeSelection(std::string_view name, int32_t layer, int32_t* indices,
+                                int32_t* counts, int64_t rows, int64_t width) {
+  if (probe_ == nullptr) return;
+  std::vector<int32_t> host(static_cast<size_t>(rows * width));
+  std::vector<int32_t> host_counts(counts == nullptr ? 0 : static_cast<size_t>(rows));
+  ops_->CopyToHost(host.data(), indices, rows * width * 4);
+  if (counts != nullptr) ops_->CopyToHost(host_counts.data(), counts, rows * 4);
+  probe_->VisitSelection(name, layer, host.data(), counts == nullptr ? nullptr : host_counts.data(),
+                         rows, width);
+  ops_->CopyToDevice(indices, host.data(), rows * width * 4);
+  if (counts != nullptr) ops_->CopyToDevice(counts, host_counts.data(), rows * 4);
+}
+
 }  // namespace deepinfer

@@ -73,6 +73,9 @@ class StepRunner {
   static Status NotFinite(std::string_view what);
   void CheckFinite(const float* x, int64_t cols, std::string_view what);
   void Probe(std::string_view name, int32_t layer, float* data, int64_t rows, int64_t cols);
+  // counts may be nullptr: every row holds width indices.
+  void ProbeSelection(std::string_view name, int32_t layer, int32_t* indices, int32_t* counts,
+                      int64_t rows, int64_t width);
 
   // step_attention.cc
   void RunAttention(int32_t layer, const float* u, float* out);
