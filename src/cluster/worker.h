@@ -47,7 +47,7 @@ class Worker {
   virtual LoadReport Load() const = 0;
 
   // Refuses new work, lets live requests finish until the deadline (monotonic clock, µs), then
-  // cancels the rest. Returns when no request is left.
+  // cancels the rest. Returns when no request is left and every sink is destroyed.
   virtual void Drain(int64_t deadline_us) = 0;
 };
 

@@ -218,6 +218,8 @@ void Engine::Finish(Sequence* s, TokenEvent last) {
     cancelled_.erase(s->request.request_id);
   }
   Deliver(s, std::move(last));
+  // What the sink holds must be gone when Drain returns, not when the sequence is destroyed.
+  s->sink = nullptr;
   {
     const std::lock_guard lock(mutex_);
     --num_unfinished_;

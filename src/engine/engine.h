@@ -76,7 +76,7 @@ class Engine {
   // Ends queued requests that were cancelled or whose deadline passed.
   void EndWaiting();
   // Sends the last event. The id is free before the client learns of the end, so it may be reused
-  // at once; Drain returns only after the sink did.
+  // at once; Drain returns only after the sink returned and was destroyed.
   void Finish(Sequence* sequence, TokenEvent last);
   FinishReason EndAfterToken(const Sequence& sequence, int32_t* stop_token_id) const;
   void Deliver(Sequence* sequence, TokenEvent event);

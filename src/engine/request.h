@@ -100,7 +100,7 @@ struct TokenEvent {
 };
 
 // Receives the events of one request, in order, on one thread of the engine's choice. Must not
-// block. Never called again after the event with finish != kNone.
+// block. Never called again after the event with finish != kNone, and destroyed right after it.
 using TokenSink = std::function<void(TokenEvent)>;
 
 }  // namespace deepinfer

@@ -211,6 +211,20 @@ TEST_F(Lifecycle, DrainLetsLiveRequestsFinish) {
   engine_->Drain(0);
 }
 
+TEST_F(Lifecycle, SinksAreDestroyedBeforeDrainReturns) {
+  for (int round = 0; round < 50; ++round) {
+    Start({});
+    std::vector<std::weak_ptr<int>> held;
+    for (const char* id : {"a", "b"}) {
+      auto resource = std::make_shared<int>(round);
+      held.push_back(resource);
+      ASSERT_TRUE(engine_->Submit(Short(id), [resource](const TokenEvent&) {}).ok());
+    }
+    engine_->Drain(std::numeric_limits<int64_t>::max());
+    for (const std::weak_ptr<int>& w : held) ASSERT_TRUE(w.expired()) << "round " << round;
+  }
+}
+
 TEST_F(Lifecycle, DrainCancelsTheRestAtTheDeadline) {
   TokenCollector running, queued;
   Latch latch;
