@@ -14,9 +14,13 @@ template <typename T>
 class Scratch {
  public:
   // At least `count` elements, 64-byte aligned, contents unspecified; valid until the next call.
+  // Throws std::bad_alloc, which Model::Step turns into a Status.
   T* Get(int64_t count) {
     if (count > capacity_) {
       const size_t size_bytes = (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
+      // The step fails without this memory, but the next one may need less.
+      capacity_ = 0;
+      memory_.reset();
       memory_.reset(static_cast<T*>(std::aligned_alloc(64, size_bytes)));
       if (memory_ == nullptr) throw std::bad_alloc();
       capacity_ = count;
