@@ -125,11 +125,18 @@ class Reader {
 
 constexpr int64_t kMaxDim = 1 << 20;
 constexpr int64_t kMaxInt32 = 0x7fffffff;
+// Sampling sums one weight of up to 2^46 for every id in 64 bits (numerics.md §5.3).
+constexpr int64_t kMaxVocab = (1 << 17) - 1;
 // Rotary angles reach the position itself, and DetSinCos is accurate below 2^20·pi/2.
 constexpr int64_t kMaxPositions = 1 << 20;
+// YaRN divides by the logarithm of the base and by the numbers of rotations.
+constexpr double kMinTheta = 1.001;
+constexpr double kMinRotations = 1e-6;
+// A configuration is a few KB; the limit keeps a wrong file from being read into memory.
+constexpr uintmax_t kMaxConfigBytes = 16 << 20;
 
 void ReadShape(Reader* r, ModelConfig* c) {
-  r->Integer(&c->vocab_size, "vocab_size", "", 1, 1 << 24);
+  r->Integer(&c->vocab_size, "vocab_size", "", 1, kMaxVocab);
   r->Integer(&c->dim, "hidden_size", "dim", 32, kMaxDim);
   r->Integer(&c->num_layers, "num_hidden_layers", "n_layers", 1, 1024);
   r->Integer(&c->num_heads, "num_attention_heads", "n_heads", 1, 4096);
@@ -167,8 +174,8 @@ void ReadMoe(Reader* r, ModelConfig* c) {
 }
 
 void ReadAttention(Reader* r, ModelConfig* c) {
-  r->Number(&c->rope_theta, "rope_theta", "", 1.0, 1e12);
-  r->Number(&c->compress_rope_theta, "compress_rope_theta", "", 1.0, 1e12);
+  r->Number(&c->rope_theta, "rope_theta", "", kMinTheta, 1e12);
+  r->Number(&c->compress_rope_theta, "compress_rope_theta", "", kMinTheta, 1e12);
   r->Integer(&c->window, "sliding_window", "window_size", 1, 1 << 16);
   r->IntegerList(&c->compress_ratios, "compress_ratios", "", 0, 2);
   r->IntegerList(&c->kv_source_layers, "kv_source_layer_ids", "kv_source_layers", 0, 1023);
@@ -221,8 +228,8 @@ Status ReadYarn(const json::object& text, std::set<std::string, std::less<>>* se
     Reader r(scaling->get_object(), &inner);
     r.MustBe("yarn", "rope_type", "type");
     r.Number(&c->yarn.factor, "factor", "", 1.0, 1e6);
-    r.Number(&c->yarn.beta_fast, "beta_fast", "", 0.0, 1e6);
-    r.Number(&c->yarn.beta_slow, "beta_slow", "", 0.0, 1e6);
+    r.Number(&c->yarn.beta_fast, "beta_fast", "", kMinRotations, 1e6);
+    r.Number(&c->yarn.beta_slow, "beta_slow", "", kMinRotations, 1e6);
     r.Integer(&c->yarn.original_max_positions, "original_max_position_embeddings", "", 1, 1 << 24);
     for (const auto& item : scaling->get_object()) {
       const std::string key(item.key());
@@ -233,8 +240,8 @@ Status ReadYarn(const json::object& text, std::set<std::string, std::less<>>* se
   Reader r(text, seen);
   r.Integer(&c->yarn.original_max_positions, "original_seq_len", "", 0, 1 << 24, false);
   r.Number(&c->yarn.factor, "rope_factor", "", 1.0, 1e6, false);
-  r.Number(&c->yarn.beta_fast, "beta_fast", "", 0.0, 1e6, false);
-  r.Number(&c->yarn.beta_slow, "beta_slow", "", 0.0, 1e6, false);
+  r.Number(&c->yarn.beta_fast, "beta_fast", "", kMinRotations, 1e6, false);
+  r.Number(&c->yarn.beta_slow, "beta_slow", "", kMinRotations, 1e6, false);
   return r.status();
 }
 
@@ -307,6 +314,12 @@ Result<ModelConfig> ModelConfig::Load(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "config.json";
   std::ifstream file(path, std::ios::binary);
   if (!file) return NotFound(path.string() + ": cannot be opened; is this a model folder?");
+  std::error_code ec;
+  const uintmax_t size_bytes = std::filesystem::file_size(path, ec);
+  if (ec || size_bytes > kMaxConfigBytes) {
+    return InvalidRequest(path.string() + ": not a regular file of at most " +
+                          std::to_string(kMaxConfigBytes) + " bytes");
+  }
   std::ostringstream text;
   text << file.rdbuf();
   Result<ModelConfig> config = Parse(text.str());

@@ -87,6 +87,12 @@ Status CheckSources(const ModelConfig& c) {
   }
   const int32_t cut = c.decoder_start();
   if (!c.IsKvSource(cut)) return Fail("the first ratio-1 layer must be a kv source");
+  // Prompt rows that are not kept end at the cut, so a later source would lack their entries.
+  if (c.kv_source_layers.back() != cut) {
+    return Fail("kv_source_layer_ids: layer " + std::to_string(c.kv_source_layers.back()) +
+                " lies after layer " + std::to_string(cut) +
+                ", which is the decoder's only source of compressed keys");
+  }
   for (int32_t l = cut; l < c.num_layers; ++l) {
     if (c.ratio(l) != 1) return Fail("layer " + std::to_string(l) + " after the cut needs ratio 1");
   }
@@ -147,6 +153,10 @@ Status ValidateModelConfig(const ModelConfig& c) {
   }
   if (c.bos_token_id >= c.vocab_size || c.eos_token_id >= c.vocab_size) {
     return Fail("bos_token_id and eos_token_id must be below vocab_size");
+  }
+  if (c.image_token_id >= c.vocab_size) {
+    return Fail("image_token_id = " + std::to_string(c.image_token_id) +
+                " must be below vocab_size = " + std::to_string(c.vocab_size));
   }
   DI_RETURN_IF_ERROR(CheckSources(c));
   DI_RETURN_IF_ERROR(CheckEngram(c));

@@ -292,6 +292,7 @@ TEST(ModelConfigTest, EveryRuleBetweenFieldsIsChecked) {
            Mutation{"text_config", "num_attention_heads", "63", "num_attention_heads"},
            Mutation{"text_config", "n_routed_experts", "5", "num_experts_per_tok"},
            Mutation{"text_config", "vocab_size", "1", "eos_token_id"},
+           Mutation{"", "image_token_id", "129280", "image_token_id"},
        }) {
     if (std::string_view(m.key) == "dspark_num_experts_per_tok") {
       // 64 of 128 experts would be a legal choice; more than there are is not.
@@ -303,6 +304,17 @@ TEST(ModelConfigTest, EveryRuleBetweenFieldsIsChecked) {
   }
 }
 
+// Rows that are not kept stop at the cut, so a second source behind it would miss their entries.
+TEST(ModelConfigTest, NoSourceOfCompressedKeysMayLieBehindTheCut) {
+  json::value root =
+      json::parse(Mutate({"text_config", "kv_source_layer_ids", "[2, 8, 14, 20, 24]", ""}));
+  root.at("text_config").as_object()["candidate_source_layer_id"] = 24;
+  const Result<ModelConfig> config = ModelConfig::Parse(json::serialize(root));
+  ASSERT_FALSE(config.ok());
+  EXPECT_NE(config.status().message().find("layer 24"), std::string::npos)
+      << config.status().message();
+}
+
 TEST(ModelConfigTest, ValuesOutOfRangeAreNamedNotCast) {
   for (const char* value : {"0", "-1", "1e300", "-1e300", "4.5", "18446744073709551615", R"("40")",
                             "[]", "{}", "true", "9223372036854775807"}) {
@@ -311,7 +323,15 @@ TEST(ModelConfigTest, ValuesOutOfRangeAreNamedNotCast) {
   // Rotary tables are accurate up to here only.
   ExpectRefused({"text_config", "max_position_embeddings", "2097152", "max_position_embeddings"});
   ExpectRefused({"text_config", "rope_theta", R"("big")", "rope_theta"});
+  // Values that YaRN would divide by zero with.
+  ExpectRefused({"text_config", "compress_rope_theta", "1.0", "compress_rope_theta"});
+  ExpectRefused({"text_config", "rope_scaling",
+                 R"({"rope_type": "yarn", "factor": 16, "beta_fast": 0, "beta_slow": 1,
+                     "original_max_position_embeddings": 65536})",
+                 "beta_fast"});
   ExpectRefused({"text_config", "hc_mult", "9", "hc_mult"});
+  // The sampler's sums would overflow.
+  ExpectRefused({"text_config", "vocab_size", "131072", "vocab_size"});
   ExpectRefused({"text_config", "compress_ratios", "7", "compress_ratios"});
   ExpectRefused({"text_config", "kv_source_layer_ids", "[2, 8, 14, 1e99]", "kv_source_layer_ids"});
   ExpectRefused({"text_config", "rope_scaling", "[]", "rope_scaling"});
@@ -381,6 +401,16 @@ TEST(ModelConfigTest, FilesThatAreNoConfigurationAreRefused) {
   const Result<ModelConfig> bad = ModelConfig::Load(dir.path());
   ASSERT_FALSE(bad.ok());
   EXPECT_NE(bad.status().message().find(dir.File("config.json")), std::string::npos);
+  const std::string sound = ReadText(TestDataPath("configs/v41_flash.json"));
+  dir.Write("config.json", sound + std::string(100'000, ' '));
+  EXPECT_TRUE(ModelConfig::Load(dir.path()).ok());
+  dir.Write("config.json", sound + std::string(17 << 20, ' '));
+  const Result<ModelConfig> huge = ModelConfig::Load(dir.path());
+  ASSERT_FALSE(huge.ok());
+  EXPECT_NE(huge.status().message().find("config.json"), std::string::npos);
+  std::filesystem::remove(dir.File("config.json"));
+  std::filesystem::create_directory(dir.File("config.json"));
+  EXPECT_FALSE(ModelConfig::Load(dir.path()).ok());
 }
 
 }  // namespace
