@@ -167,13 +167,10 @@ void StepRunner::RunHead(StepOutput* out) {
   }
   int64_t total = 0;
   for (const RowRun& run : runs_) {
-    const int64_t skip =
-        std::clamp<int64_t>(run.sequence->logits_from - run.start, 0, run.num_rows);
-    const int64_t rows = run.num_rows - skip;
-    if (rows > 0 && total != run.first_row + skip) {
-      for (int64_t i = 0; i < rows; ++i) {
-        ops_->CopyOnDevice(y + (total + i) * dim, y + (run.first_row + skip + i) * dim, dim * 4);
-      }
+    const int64_t rows = NumLogitRows(run);
+    const int64_t first = run.first_row + run.num_rows - rows;
+    for (int64_t i = 0; i < rows && first != total; ++i) {
+      ops_->CopyOnDevice(y + (total + i) * dim, y + (first + i) * dim, dim * 4);
     }
     total += rows;
   }
@@ -181,9 +178,7 @@ void StepRunner::RunHead(StepOutput* out) {
   ops_->LinearF32(total, y, context_.weights->head, logits);
   int64_t row = 0;
   for (RowRun& run : runs_) {
-    const int64_t skip =
-        std::clamp<int64_t>(run.sequence->logits_from - run.start, 0, run.num_rows);
-    const int64_t rows = run.num_rows - skip;
+    const int64_t rows = NumLogitRows(run);
     if (run.status.ok() && !ops_->AllFinite(rows * vocab, logits + row * vocab)) {
       run.status = NotFinite("logits");
     }
@@ -191,6 +186,11 @@ void StepRunner::RunHead(StepOutput* out) {
   }
   out->logits.resize(static_cast<size_t>(total * vocab));
   ops_->CopyToHost(out->logits.data(), logits, total * vocab * 4);
+}
+
+int64_t StepRunner::NumLogitRows(const RowRun& run) {
+  const int64_t first = run.sequence->logits_from - run.start;
+  return run.num_rows - std::clamp<int64_t>(first, 0, run.num_rows);
 }
 
 StepRunner::Selection StepRunner::NewSelection(int32_t width) {

@@ -65,6 +65,8 @@ class StepRunner {
   void RunLayer(int32_t layer);
   void AttentionInput(int32_t layer, float* u);
   void KeepDecoderRows();
+  // Rows of the run that yield logits: its last ones.
+  static int64_t NumLogitRows(const RowRun& run);
   Selection NewSelection(int32_t width);
   void RunHead(StepOutput* out);
   void RecordTarget(int32_t layer);

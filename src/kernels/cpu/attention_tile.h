@@ -15,7 +15,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr float kNoKeyMax = -1e30f;
+inline constexpr float kNoKeyMax = -1e30f;
 
 inline const uint8_t* Bytes(const std::byte* p) { return reinterpret_cast<const uint8_t*>(p); }
 
