@@ -106,11 +106,11 @@ class Reader {
   }
 
   void Missing(std::string_view name, bool required) {
-    if (required && status_.ok()) status_ = InvalidRequest(Quote(name) + " is missing");
+    if (required && status_.ok()) status_ = DataCorruption(Quote(name) + " is missing");
   }
 
   void Fail(const std::string& what, const json::value& found,
-            StatusCode code = StatusCode::kInvalidRequest) {
+            StatusCode code = StatusCode::kDataCorruption) {
     if (!status_.ok()) return;
     std::string text = json::serialize(found);
     if (text.size() > 80) text = text.substr(0, 80) + "...";
@@ -223,7 +223,7 @@ Status ReadYarn(const json::object& text, std::set<std::string, std::less<>>* se
   const json::value* scaling = text.if_contains("rope_scaling");
   if (scaling != nullptr && !scaling->is_null()) {
     seen->emplace("rope_scaling");
-    if (!scaling->is_object()) return InvalidRequest(Quote("rope_scaling") + " must be an object");
+    if (!scaling->is_object()) return DataCorruption(Quote("rope_scaling") + " must be an object");
     std::set<std::string, std::less<>> inner;
     Reader r(scaling->get_object(), &inner);
     r.MustBe("yarn", "rope_type", "type");
@@ -247,7 +247,7 @@ Status ReadYarn(const json::object& text, std::set<std::string, std::less<>>* se
 
 Status CheckQuantization(const json::value* q) {
   if (q == nullptr || q->is_null()) return OkStatus();  // the dequantised form has none
-  if (!q->is_object()) return InvalidRequest(Quote("quantization_config") + " must be an object");
+  if (!q->is_object()) return DataCorruption(Quote("quantization_config") + " must be an object");
   std::set<std::string, std::less<>> seen;
   Reader r(q->get_object(), &seen);
   r.MustBe("fp8", "quant_method");
@@ -265,12 +265,12 @@ Result<ModelConfig> ModelConfig::Parse(std::string_view text) {
   json::parse_options options;
   options.max_depth = 16;
   const json::value root = json::parse(text, ec, {}, options);
-  if (ec) return InvalidRequest("config.json is not valid JSON: " + ec.message());
-  if (!root.is_object()) return InvalidRequest("config.json must hold an object");
+  if (ec) return DataCorruption("config.json is not valid JSON: " + ec.message());
+  if (!root.is_object()) return DataCorruption("config.json must hold an object");
   const json::object& top = root.get_object();
   const json::value* nested = top.if_contains("text_config");
   if (nested != nullptr && !nested->is_object()) {
-    return InvalidRequest(Quote("text_config") + " must be an object");
+    return DataCorruption(Quote("text_config") + " must be an object");
   }
   const json::object& body = nested != nullptr ? nested->get_object() : top;
 
@@ -317,7 +317,7 @@ Result<ModelConfig> ModelConfig::Load(const std::filesystem::path& dir) {
   std::error_code ec;
   const uintmax_t size_bytes = std::filesystem::file_size(path, ec);
   if (ec || size_bytes > kMaxConfigBytes) {
-    return InvalidRequest(path.string() + ": not a regular file of at most " +
+    return DataCorruption(path.string() + ": not a regular file of at most " +
                           std::to_string(kMaxConfigBytes) + " bytes");
   }
   std::ostringstream text;

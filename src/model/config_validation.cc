@@ -9,7 +9,7 @@ namespace deepinfer {
 
 namespace {
 
-Status Fail(const std::string& what) { return InvalidRequest("config: " + what); }
+Status Fail(const std::string& what) { return DataCorruption("config: " + what); }
 
 bool StrictlyAscending(const std::vector<int32_t>& v) {
   return std::adjacent_find(v.begin(), v.end(), std::greater_equal<>()) == v.end();

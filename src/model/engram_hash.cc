@@ -64,17 +64,17 @@ Result<EngramHasher> EngramHasher::Create(const ModelConfig& config,
   const auto [least, largest] = std::minmax_element(token_map.begin(), token_map.end());
   const int64_t classes = largest == token_map.end() ? 0 : int64_t{*largest} + 1;
   if (classes > 0 && *least < 0) {
-    return InvalidRequest("the Engram token map holds the negative class " +
+    return DataCorruption("the Engram token map holds the negative class " +
                           std::to_string(*least));
   }
   if (classes != e.compressed_vocab_size) {
-    return InvalidRequest("the tokenizer yields " + std::to_string(classes) +
+    return DataCorruption("the tokenizer yields " + std::to_string(classes) +
                           " Engram token classes, config key 'engram_compressed_vocab_size' is " +
                           std::to_string(e.compressed_vocab_size) +
                           ": tokenizer.json does not belong to this model");
   }
   if (static_cast<size_t>(e.pad_token_id) >= token_map.size()) {
-    return InvalidRequest("config key 'engram_pad_token_id' = " + std::to_string(e.pad_token_id) +
+    return DataCorruption("config key 'engram_pad_token_id' = " + std::to_string(e.pad_token_id) +
                           " is no token of the tokenizer, which has " +
                           std::to_string(token_map.size()));
   }
@@ -94,7 +94,7 @@ Result<EngramHasher> EngramHasher::Create(const ModelConfig& config,
       }
     }
     if (offset != e.num_embeddings[i]) {
-      return InvalidRequest("config: the hash primes of Engram layer " +
+      return DataCorruption("config: the hash primes of Engram layer " +
                             std::to_string(e.layer_ids[i]) + " sum to " + std::to_string(offset) +
                             ", engram_num_embeddings says " + std::to_string(e.num_embeddings[i]));
     }

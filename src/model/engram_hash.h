@@ -21,7 +21,7 @@ std::vector<std::vector<std::vector<int64_t>>> EngramPrimes(const EngramConfig& 
 
 class EngramHasher {
  public:
-  // token_map: class of every token id; ids beyond it count as pad. invalid_request when the
+  // token_map: class of every token id; ids beyond it count as pad. data_corruption when the
   // map does not have engram_compressed_vocab_size classes or the primes of a layer do not sum to
   // its table rows.
   static Result<EngramHasher> Create(const ModelConfig& config, std::vector<int32_t> token_map);

@@ -17,10 +17,8 @@ namespace {
 Status SystemError(const std::string& path, const char* action, int error) {
   const std::string message = fmt::format("{}: cannot {}: {}", path, action, std::strerror(error));
   if (error == ENOENT || error == ENOTDIR) return NotFound(message);
-  if (error == EACCES || error == EPERM) {
-    return InvalidRequest(message + "; check the permissions");
-  }
-  return Unavailable(message);
+  const bool is_forbidden = error == EACCES || error == EPERM;
+  return Unavailable(is_forbidden ? message + "; check the permissions" : message);
 }
 
 uint64_t PageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
@@ -66,7 +64,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
   }
   if (!S_ISREG(info.st_mode)) {
     close(fd);
-    return InvalidRequest(path + ": not a regular file");
+    return DataCorruption(path + ": not a regular file");
   }
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) {

@@ -23,7 +23,7 @@ using PrefaultProgress = std::function<bool(uint64_t done_bytes, uint64_t total_
 
 class MappedFile {
  public:
-  // Errors: not_found, invalid_request (not a regular file), unavailable (the system refuses);
+  // Errors: not_found, data_corruption (not a regular file), unavailable (the system refuses);
   // each names the path. An empty file maps to an empty span.
   static Result<MappedFile> Open(const std::string& path);
 

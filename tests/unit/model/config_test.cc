@@ -25,7 +25,7 @@ struct Mutation {
   const char* value;
   // What the message must name.
   const char* expected;
-  StatusCode code = StatusCode::kInvalidRequest;
+  StatusCode code = StatusCode::kDataCorruption;
 };
 
 std::string Mutate(const Mutation& m) {
@@ -277,7 +277,7 @@ TEST(ModelConfigTest, EveryRuleBetweenFieldsIsChecked) {
            Mutation{"text_config", "dspark_target_layer_ids", "[]", "dspark_target_layer_ids"},
            Mutation{"text_config", "dspark_noise_token_id", "129280", "dspark_noise_token_id"},
            Mutation{"text_config", "dspark_num_experts_per_tok", "64", "dspark_num_experts_per_tok",
-                    StatusCode::kInvalidRequest},
+                    StatusCode::kDataCorruption},
            Mutation{"text_config", "dspark_block_size", "12", "dspark_block_size"},
            // Dimensions.
            Mutation{"text_config", "hidden_size", "5136", "hidden_size"},

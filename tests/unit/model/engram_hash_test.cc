@@ -144,7 +144,7 @@ TEST_F(EngramHasherTest, ALaterStartSeesTheRealHistory) {
 void ExpectError(const ModelConfig& config, std::vector<int32_t> map, const std::string& part) {
   const Result<EngramHasher> hasher = EngramHasher::Create(config, std::move(map));
   ASSERT_FALSE(hasher.ok()) << part;
-  EXPECT_EQ(hasher.status().code(), StatusCode::kInvalidRequest);
+  EXPECT_EQ(hasher.status().code(), StatusCode::kDataCorruption);
   EXPECT_NE(hasher.status().message().find(part), std::string::npos) << hasher.status().message();
 }
 

@@ -40,7 +40,7 @@ TEST(MappedFileTest, ErrorsNameThePath) {
   EXPECT_NE(missing.message().find(dir.File("absent")), std::string::npos) << missing.message();
 
   const Status directory = MappedFile::Open(dir.path()).status();
-  EXPECT_EQ(directory.code(), StatusCode::kInvalidRequest);
+  EXPECT_EQ(directory.code(), StatusCode::kDataCorruption);
   EXPECT_NE(directory.message().find(dir.path()), std::string::npos) << directory.message();
 }
 
