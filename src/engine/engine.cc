@@ -14,9 +14,18 @@ namespace {
 // A wait on the system's clock must not overflow it.
 constexpr int64_t kMaxDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
 
+bool IsPast(int64_t deadline_us, int64_t now_us) {
+  return deadline_us != 0 && now_us >= deadline_us;
+}
+
 Status EarlyEndStatus(FinishReason reason) {
-  return reason == FinishReason::kDeadline ? DeadlineExceeded("the deadline of the request passed")
-                                           : OkStatus();
+  if (reason == FinishReason::kDeadline) {
+    return DeadlineExceeded("the deadline of the request passed");
+  }
+  if (reason == FinishReason::kQueueTimeout) {
+    return Unavailable("the request waited too long for its turn");
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -110,18 +119,25 @@ bool Engine::draining() const {
 }
 
 void Engine::StepLoop() {
+  while (const std::unique_ptr<Sequence> sequence = NextSequence()) RunSequence(sequence.get());
+}
+
+std::unique_ptr<Sequence> Engine::NextSequence() {
   while (true) {
-    std::unique_ptr<Sequence> sequence;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-      if (waiting_.empty()) return;
-      sequence = std::move(waiting_.front());
-      waiting_.pop_front();
-      --stats_.waiting;
-      ++stats_.running;
+      if (waiting_.empty()) return nullptr;
     }
-    RunSequence(sequence.get());
+    // The last step of the request before may have outlasted a deadline.
+    EndWaiting();
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty()) continue;
+    std::unique_ptr<Sequence> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    --stats_.waiting;
+    ++stats_.running;
+    return next;
   }
 }
 
@@ -175,8 +191,7 @@ void Engine::RunSequence(Sequence* s) {
 
 FinishReason Engine::EarlyEnd(const Sequence& s, int64_t now_us) const {
   if (cancelled_.contains(s.request.request_id)) return FinishReason::kCancelled;
-  const bool late = s.request.deadline_us != 0 && now_us >= s.request.deadline_us;
-  return late ? FinishReason::kDeadline : FinishReason::kNone;
+  return IsPast(s.request.deadline_us, now_us) ? FinishReason::kDeadline : FinishReason::kNone;
 }
 
 FinishReason Engine::EndBeforeStep(const Sequence& s) {
@@ -192,7 +207,10 @@ void Engine::EndWaiting() {
   {
     const std::lock_guard lock(mutex_);
     for (auto it = waiting_.begin(); it != waiting_.end();) {
-      const FinishReason reason = EarlyEnd(**it, now_us);
+      FinishReason reason = EarlyEnd(**it, now_us);
+      if (reason == FinishReason::kNone && IsPast((*it)->request.queue_deadline_us, now_us)) {
+        reason = FinishReason::kQueueTimeout;
+      }
       if (reason == FinishReason::kNone) {
         ++it;
         continue;

@@ -69,11 +69,13 @@ class Engine {
       : model_(model), options_(options), clock_(clock) {}
 
   void StepLoop();
+  // The next request to run; null when the engine stops.
+  std::unique_ptr<Sequence> NextSequence();
   void RunSequence(Sequence* sequence);
   // The reason a request must end before its next step, or kNone; the caller holds mutex_.
   FinishReason EarlyEnd(const Sequence& sequence, int64_t now_us) const;
   FinishReason EndBeforeStep(const Sequence& sequence);
-  // Ends queued requests that were cancelled or whose deadline passed.
+  // Ends queued requests that were cancelled or have waited past one of their deadlines.
   void EndWaiting();
   // Sends the last event. The id is free before the client learns of the end, so it may be reused
   // at once; Drain returns only after the sink returned and was destroyed.

@@ -16,6 +16,8 @@ std::string_view FinishReasonName(FinishReason reason) {
       return "cancelled";
     case FinishReason::kDeadline:
       return "deadline";
+    case FinishReason::kQueueTimeout:
+      return "queue_timeout";
     case FinishReason::kError:
       return "error";
   }

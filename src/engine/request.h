@@ -49,7 +49,8 @@ struct EngineRequest {
   std::string request_id;  // unique among live requests
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
-  int64_t deadline_us = 0;  // monotonic clock; 0 = none
+  int64_t deadline_us = 0;        // monotonic clock; 0 = none
+  int64_t queue_deadline_us = 0;  // a request still waiting then ends; 0 = none
   // Test hook: these ids are emitted instead of sampled ones; empty = off.
   std::vector<int32_t> forced_ids;
 };
@@ -63,7 +64,8 @@ enum class FinishReason : unsigned char {
   kLength,     // max_tokens or the context is full
   kCancelled,  // Cancel was called
   kDeadline,
-  kError,  // TokenEvent::status says why
+  kQueueTimeout,  // queue_deadline_us passed before the request started
+  kError,         // TokenEvent::status says why
 };
 
 std::string_view FinishReasonName(FinishReason reason);
@@ -95,7 +97,7 @@ struct TokenEvent {
   std::vector<TokenLogprobs> prompt_logprobs;  // first event only, when asked: positions 1..L-1
   FinishReason finish = FinishReason::kNone;
   int32_t stop_token_id = -1;  // the id that ended the request, if one did
-  Status status;               // not ok only with kError, kDeadline
+  Status status;               // not ok only with kError, kDeadline, kQueueTimeout
   RequestCounters counters;
 };
 

@@ -27,8 +27,6 @@ class Sampler {
   // Counts a token as part of the output; called for every emitted token, in order.
   void Commit(int32_t id);
 
-  int64_t num_committed() const { return num_committed_; }
-
  private:
   void ApplyPenalties(std::vector<float>* z) const;
   void Ban(std::vector<float>* z) const;

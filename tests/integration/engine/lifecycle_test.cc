@@ -133,6 +133,49 @@ TEST_F(Lifecycle, DeadlineInTheQueue) {
   EXPECT_EQ(running.Wait().finish, FinishReason::kLength);
 }
 
+TEST_F(Lifecycle, QueueTimeOutEndsOnlyWhatStillWaits) {
+  TokenCollector running, late, in_time;
+  Latch latch;
+  SubmitBlocked("running", &running, &latch);
+  EngineRequest r = Short("late");
+  r.queue_deadline_us = clock_.NowUs() + 1000;
+  ASSERT_TRUE(engine_->Submit(std::move(r), late.Sink()).ok());
+  EngineRequest s = Short("in time");
+  s.queue_deadline_us = clock_.NowUs() + 1001;
+  // The wait is over once the request has started.
+  ASSERT_TRUE(
+      engine_->Submit(std::move(s), in_time.Sink([&](const TokenEvent&) { clock_.Advance(5000); }))
+          .ok());
+  clock_.Advance(1000);
+  latch.Release();
+  EXPECT_EQ(late.Wait().finish, FinishReason::kQueueTimeout);
+  EXPECT_EQ(late.Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(late.Wait().counters.queue_us, 1000);
+  EXPECT_EQ(late.Wait().counters.computed_tokens, 0);
+  EXPECT_EQ(in_time.Wait().finish, FinishReason::kLength);
+  EXPECT_EQ(in_time.ids().size(), 2u);
+  EXPECT_EQ(running.Wait().finish, FinishReason::kLength);
+}
+
+TEST_F(Lifecycle, QueueTimeOutDuringTheLastStepOfTheRequestBefore) {
+  TokenCollector running, late;
+  Latch latch;
+  EngineRequest last = GreedyRequest(Prompt("f32_greedy_L5"), 1, "running");
+  ASSERT_TRUE(engine_
+                  ->Submit(std::move(last), running.Sink([&](const TokenEvent&) {
+                    latch.Block();
+                    clock_.Advance(1000);
+                  }))
+                  .ok());
+  latch.WaitUntilReached();
+  EngineRequest r = Short("late");
+  r.queue_deadline_us = clock_.NowUs() + 1000;
+  ASSERT_TRUE(engine_->Submit(std::move(r), late.Sink()).ok());
+  latch.Release();
+  EXPECT_EQ(late.Wait().finish, FinishReason::kQueueTimeout);
+  EXPECT_EQ(late.Wait().counters.computed_tokens, 0);
+}
+
 TEST_F(Lifecycle, DeadlineWhileDecoding) {
   TokenCollector out;
   EngineRequest r = GreedyRequest(Prompt("f32_greedy_L5"), 100);

@@ -119,6 +119,7 @@ TEST(FinishReasonName, NamesEveryReason) {
   EXPECT_EQ(FinishReasonName(FinishReason::kLength), "length");
   EXPECT_EQ(FinishReasonName(FinishReason::kCancelled), "cancelled");
   EXPECT_EQ(FinishReasonName(FinishReason::kDeadline), "deadline");
+  EXPECT_EQ(FinishReasonName(FinishReason::kQueueTimeout), "queue_timeout");
   EXPECT_EQ(FinishReasonName(FinishReason::kError), "error");
 }
 
