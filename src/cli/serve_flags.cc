@@ -13,6 +13,19 @@ namespace deepinfer {
 
 namespace {
 
+constexpr double kLeastTimeoutS = 0.001;
+
+// A duration in seconds; range checks of the library let NaN pass.
+CLI::Validator Seconds(double least) {
+  constexpr double kMost = 1e9;
+  const auto check = [least](const std::string& text) -> std::string {
+    double value = 0;
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= kMost) return {};
+    return fmt::format("{} is not a number of seconds from {} to {}", text, least, kMost);
+  };
+  return CLI::Validator(check, fmt::format("SECONDS >= {}", least));
+}
+
 std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::llround(seconds * 1000)));
 }
@@ -116,15 +129,19 @@ void ServeFlags::RegisterAccess(CLI::App* c) {
 }
 
 void ServeFlags::RegisterOperations(CLI::App* c) {
-  c->add_option("--timeout", timeout_s_, "Longest run of a request, seconds")
-      ->check(CLI::PositiveNumber)
+  c->add_option("--timeout", timeout_s_, "Longest wait and run of a request, seconds")
+      ->check(Seconds(kLeastTimeoutS))
+      ->capture_default_str();
+  c->add_option("--queue-timeout", queue_timeout_s_, "Longest wait of a request, seconds")
+      ->check(Seconds(kLeastTimeoutS))
       ->capture_default_str();
   c->add_option("--drain-timeout", drain_timeout_s,
                 "Seconds that running requests get after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Seconds(0))
       ->capture_default_str();
   c->add_option("--sse-ping-interval", ping_interval_s_,
                 "Seconds of silence before a keep-alive comment; -1 = never")
+      ->check(Seconds(-1))
       ->capture_default_str();
   c->add_option("--max-queued-requests", engine.max_queued_requests,
                 "Waiting requests; more get 429")
@@ -197,7 +214,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   }
   for (const CLI::Option* option : ignored_) {
     if (option->count() > 0) {
-      Log(LogLevel::kWarning, "flag.ignored", {{"flag", option->get_name()}});
+      Log(LogLevel::kWarning, "flag.ignored", {{"flag", "--" + option->get_lnames().front()}});
     }
   }
   ServerOptions& s = server;
@@ -239,6 +256,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
   s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
   s.request_timeout = Milliseconds(timeout_s_);
+  s.queue_timeout = Milliseconds(queue_timeout_s_);
   s.sse_ping_interval = Milliseconds(ping_interval_s_);
   s.build_commit = std::string(kCommit);
   return OkStatus();

@@ -56,6 +56,7 @@ struct ServeFlags {
   std::string log_format_ = "text";
   std::string log_level_ = "info";
   double timeout_s_ = 3600;
+  double queue_timeout_s_ = 600;
   double ping_interval_s_ = 45;
   int tensor_parallel_ = 1;
   std::string config_file_;

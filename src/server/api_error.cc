@@ -8,6 +8,7 @@ namespace deepinfer {
 namespace {
 
 constexpr int kOverloadedAnthropic = 529;
+constexpr int32_t kOverloadedRetryAfterS = 5;
 
 std::string_view AnthropicType(const ApiError& error) {
   switch (error.status) {
@@ -34,16 +35,6 @@ std::string_view AnthropicType(const ApiError& error) {
     default:
       return "api_error";
   }
-}
-
-ApiError ServeError(int status, std::string message, std::string type, std::string code) {
-  ApiError error;
-  error.status = status;
-  error.stage = ErrorStage::kServe;
-  error.message = std::move(message);
-  error.type = std::move(type);
-  error.code = std::move(code);
-  return error;
 }
 
 }  // namespace
@@ -99,33 +90,40 @@ int AnthropicHttpStatus(const ApiError& error) {
 ApiError ApiErrorFromStatus(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidRequest:
-      return ServeError(400, status.message(), "invalid_request_error", "invalid_value");
+      return ServeError(400, "invalid_request_error", "invalid_value", status.message());
     case StatusCode::kUnsupported:
-      return ServeError(400, status.message(), "invalid_request_error", "unsupported_parameter");
+      return ServeError(400, "invalid_request_error", "unsupported_parameter", status.message());
     case StatusCode::kNotFound:
-      return ServeError(404, status.message(), "invalid_request_error", "not_found");
+      return ServeError(404, "invalid_request_error", "not_found", status.message());
     case StatusCode::kResourceExhausted: {
-      ApiError error = ServeError(429, status.message(), "rate_limit_error", "rate_limit_exceeded");
+      ApiError error = ServeError(429, "rate_limit_error", "rate_limit_exceeded", status.message());
       error.retry_after_s = 1;
       return error;
     }
     case StatusCode::kDeadline:
-      return ServeError(504, status.message(), "timeout_error", "deadline_exceeded");
+      return ServeError(504, "timeout_error", "deadline_exceeded", status.message());
     case StatusCode::kCancelled:
-      return ServeError(499, status.message(), "cancelled_error", "cancelled");
-    case StatusCode::kUnavailable: {
-      ApiError error = ServeError(503, status.message(), "server_overloaded", "server_overloaded");
-      error.retry_after_s = 1;
-      return error;
-    }
+      return ServeError(499, "cancelled_error", "cancelled", status.message());
+    case StatusCode::kUnavailable:
+      return OverloadedError(status.message());
     case StatusCode::kOk:
     case StatusCode::kDataCorruption:
     case StatusCode::kInternal:
       break;
   }
   // No internals in what a client sees.
-  return ServeError(500, "The server had an error while processing the request.", "server_error",
-                    "server_error");
+  return ServeError(500, "server_error", "server_error",
+                    "The server had an error while processing the request.");
+}
+
+ApiError ServeError(int status, std::string type, std::string code, std::string message) {
+  ApiError error;
+  error.status = status;
+  error.stage = ErrorStage::kServe;
+  error.type = std::move(type);
+  error.code = std::move(code);
+  error.message = std::move(message);
+  return error;
 }
 
 ApiError InvalidJsonError(std::string message) {
@@ -156,6 +154,18 @@ ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_token
   error.param = "messages";
   error.num_prompt_tokens = num_prompt_tokens;
   error.num_context_tokens = num_context_tokens;
+  return error;
+}
+
+ApiError OverloadedError(std::string message) {
+  ApiError error = ServeError(503, "server_error", "server_overloaded", std::move(message));
+  error.retry_after_s = kOverloadedRetryAfterS;
+  return error;
+}
+
+ApiError QueueTimeoutError() {
+  ApiError error = OverloadedError("The request waited too long for its turn");
+  error.code = "queue_timeout";
   return error;
 }
 

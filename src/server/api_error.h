@@ -51,9 +51,15 @@ int AnthropicHttpStatus(const ApiError& error);
 // by a general sentence. Precondition: !status.ok().
 ApiError ApiErrorFromStatus(const Status& status);
 
+// An error raised after conversion.
+ApiError ServeError(int status, std::string type, std::string code, std::string message);
+
 // Builders for the rows of the table that several places raise.
 ApiError InvalidJsonError(std::string message);
 ApiError ModelNotFoundError(std::string_view model, const std::string& served_names);
 ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_tokens);
+// 503 `server_overloaded` and `queue_timeout`, with Retry-After.
+ApiError OverloadedError(std::string message);
+ApiError QueueTimeoutError();
 
 }  // namespace deepinfer

@@ -25,6 +25,7 @@ struct BodyPart {
   ImageDetail detail = ImageDetail::kHigh;
   std::optional<std::string> file_id;
   std::optional<std::string> file_data;
+  bool cache_breakpoint = false;
 };
 
 struct BodyMessage {

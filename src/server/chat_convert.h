@@ -29,7 +29,7 @@ Refusal CheckJsonWord(const ChatBody& body);
 // calls.
 Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
 // All or none of the tools in effect are strict; strict ones go with no response format.
-Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request);
+Refusal ConvertStrictTools(const ChatBody& body, ChatRequest* request);
 
 Refusal ConvertStop(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request);
 Refusal ConvertStream(const ChatBody& body, ChatRequest* request);

@@ -11,6 +11,7 @@ namespace {
 
 using Role = BodyMessage::Role;
 
+constexpr size_t kMaxCacheBreakpoints = 4;
 constexpr std::string_view kUnsupportedImageText = "[Unsupported Image]";
 
 std::string MessagePath(size_t index, std::string_view field = {}) {
@@ -95,6 +96,20 @@ Refusal CheckPrefixPlace(const ChatBody& body) {
     return Refuse(MessagePath(i, "prefix"),
                   "Invalid completion message: prefix set true with message which is not final "
                   "message or message role is not assistant");
+  }
+  return std::nullopt;
+}
+
+Refusal CheckCacheBreakpoints(const ChatBody& body) {
+  size_t count = 0;
+  for (size_t i = 0; i < body.messages.size(); ++i) {
+    const std::vector<BodyPart>& parts = body.messages[i].parts;
+    for (size_t k = 0; k < parts.size(); ++k) {
+      if (!parts[k].cache_breakpoint || ++count <= kMaxCacheBreakpoints) continue;
+      return Refuse(
+          fmt::format("messages[{}].content[{}].prompt_cache_breakpoint", i, k),
+          fmt::format("Too many cache breakpoints: at most {} per request.", kMaxCacheBreakpoints));
+    }
   }
   return std::nullopt;
 }
@@ -262,6 +277,7 @@ bool ContainsJsonWord(const BodyMessage& message) {
 Refusal ConvertMessages(const ChatBody& body, const ChatRequestOptions& options,
                         ChatRequest* request) {
   if (Refusal refusal = CheckCounts(body, options)) return refusal;
+  if (Refusal refusal = CheckCacheBreakpoints(body)) return refusal;
   CallPairing pairing;
   TurnBuilder builder(options, request);
   for (size_t i = 0; i < body.messages.size(); ++i) {

@@ -77,7 +77,7 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options, ChatReq
   if (Refusal refusal = ConvertStop(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStream(body, request)) return refusal;
   if (Refusal refusal = ConvertResponseFormat(body, options, request)) return refusal;
-  if (Refusal refusal = CheckStrictTools(body, *request)) return refusal;
+  if (Refusal refusal = ConvertStrictTools(body, request)) return refusal;
   if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
   if (Refusal refusal = ConvertLabels(body, request)) return refusal;
   request->parsing.start = StartOf(request->conversation);

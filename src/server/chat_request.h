@@ -153,6 +153,7 @@ struct ChatRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string forced_tool;  // kNamed
   bool parallel_tool_calls = true;
+  bool strict_tools = false;  // tools are in effect and strict: calls must follow their schemas
   // Forced calls in thinking mode: reasoning stays free, then the grammar forces the block.
   bool force_calls_after_reasoning = false;
 

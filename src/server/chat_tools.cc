@@ -249,8 +249,8 @@ Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options,
   return std::nullopt;
 }
 
-Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request) {
-  if (request.conversation.tool_mode == ToolMode::kNone) return std::nullopt;
+Refusal ConvertStrictTools(const ChatBody& body, ChatRequest* request) {
+  if (request->conversation.tool_mode == ToolMode::kNone) return std::nullopt;
   const auto num_strict =
       std::count_if(body.tools.begin(), body.tools.end(),
                     [](const BodyTool& tool) { return tool.strict.value_or(false); });
@@ -261,6 +261,7 @@ Refusal CheckStrictTools(const ChatBody& body, const ChatRequest& request) {
   if (body.response_format) {
     return Refuse("response_format", "response_format should not be used with tools");
   }
+  request->strict_tools = true;
   return std::nullopt;
 }
 

@@ -1,13 +1,11 @@
 #include "server/encode_tool.h"
 
-#include <openssl/evp.h>
-
-#include <array>
 #include <boost/json.hpp>
 #include <limits>
 #include <map>
 #include <memory>
 
+#include "base/sha256.h"
 #include "server/chat_request.h"
 #include "text/json_text.h"
 #include "text/prompt_encoder.h"
@@ -109,7 +107,7 @@ Status ReadOptions(const std::vector<std::pair<std::string, std::string>>& given
     JsonDocument document;
     JsonFailure failure;
     if (!ParseJson(text, &document, &failure)) {
-      return BadValue(name).Annotate(failure.ToString());
+      return InvalidRequest(BadValue(name).message() + ": " + failure.ToString());
     }
     DI_RETURN_IF_ERROR(ReadOption(name, document.root(), options));
   }
@@ -120,19 +118,6 @@ Status ReadOptions(const std::vector<std::pair<std::string, std::string>>& given
     return found == models.end() ? std::nullopt : std::optional(found->second);
   };
   return OkStatus();
-}
-
-std::string Sha256Hex(std::string_view text) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned int size = 0;
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string hex;
-  for (unsigned int i = 0; i < size; ++i) {
-    hex.push_back(kHex[digest[i] >> 4]);
-    hex.push_back(kHex[digest[i] & 15]);
-  }
-  return hex;
 }
 
 json::value OptionalInt(const std::optional<int32_t>& number) {
@@ -261,7 +246,8 @@ Result<EncodeOutcome> RunEncode(const Tokenizer& tokenizer, std::string_view dia
 
   const ApiResult<ChatRequest> request = ParseChatRequest(body, tool_options.chat);
   if (!request) return ErrorOutcome(request.error());
-  const std::vector<Segment> segments = Render(request->conversation);
+  const std::vector<Segment> segments =
+      Render(request->conversation, {.add_generation_header = request->add_generation_prompt});
   DI_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeSegments(tokenizer, segments));
   const PromptText prompt = BuildPromptText(segments, kImagePlaceholderOfVectors);
   return EncodeOutcome{PythonJson(SuccessObject(*request, prompt, ids)), 0};

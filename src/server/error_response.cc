@@ -5,11 +5,6 @@
 #include "server/request_record.h"
 
 namespace deepinfer {
-namespace {
-
-constexpr int32_t kOverloadedRetryAfterS = 5;
-
-}  // namespace
 
 HttpResponse ErrorResponse(const ApiError& error) {
   HttpResponse response;
@@ -33,17 +28,6 @@ void RespondError(HttpExchange& exchange, const ApiError& error) {
   NoteError(exchange.request(), error.code);
   if (exchange.request().record) exchange.request().record->ReleaseKey();
   exchange.Respond(ErrorResponse(error));
-}
-
-ApiError OverloadedError(std::string message) {
-  ApiError error;
-  error.status = 503;
-  error.stage = ErrorStage::kServe;
-  error.type = "server_error";
-  error.code = "server_overloaded";
-  error.message = std::move(message);
-  error.retry_after_s = kOverloadedRetryAfterS;
-  return error;
 }
 
 ApiError UnsupportedParameterError(std::string param, std::string message) {

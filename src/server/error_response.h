@@ -16,8 +16,6 @@ HttpResponse ErrorResponse(const ApiError& error);
 void RespondError(HttpExchange& exchange, const ApiError& error);
 void NoteError(const HttpRequest& request, std::string_view code);
 
-// 503 `server_overloaded` with Retry-After.
-ApiError OverloadedError(std::string message);
 ApiError UnsupportedParameterError(std::string param, std::string message);
 
 }  // namespace deepinfer

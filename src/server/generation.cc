@@ -20,6 +20,18 @@ int64_t MicrosBetween(SteadyTime from, SteadyTime to) {
 
 double Millis(int64_t us) { return static_cast<double>(us) / 1000.0; }
 
+// What the client of a request that ended with this event is told.
+ApiError ErrorOf(const TokenEvent& event) {
+  if (event.finish == FinishReason::kQueueTimeout) return QueueTimeoutError();
+  // A cancellation nobody here asked for comes from a drain that ran out of time.
+  if (event.status.ok())
+    return OverloadedError("The server stopped before the answer was complete");
+  ApiError error = ApiErrorFromStatus(event.status);
+  // Its parameters were valid, but together they leave the sampler nothing to choose.
+  if (event.status.code() == StatusCode::kInvalidRequest) error.code = "grammar_dead_end";
+  return error;
+}
+
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan);
@@ -47,6 +59,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Feed(size_t index, const TokenEvent& event);
   void Complete();
   void Fail(const ApiError& error);
+  void LogFailure(const Status& status) const;
   ResponseMetrics Metrics() const;
   // Fills the record and the metrics, once.
   void Account(bool cancelled);
@@ -170,18 +183,10 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
     case ChoiceProgress::kFinished:
       choices_[index].complete = true;
       break;
-    case ChoiceProgress::kFailed: {
-      // A cancellation nobody here asked for comes from a drain that ran out of time.
-      const Status status = event.status.ok()
-                                ? Unavailable("The server stopped before the answer was complete")
-                                : event.status;
-      if (!event.status.ok()) {
-        Log(LogLevel::kError, "request.failed",
-            {{"request_id", exchange_->request().request_id}, {"status", event.status}});
-      }
-      Fail(ApiErrorFromStatus(status));
+    case ChoiceProgress::kFailed:
+      if (event.finish == FinishReason::kError) LogFailure(event.status);
+      Fail(ErrorOf(event));
       return;
-    }
   }
   state_.metrics.OnFinish(plan_.answer->finish_reason(static_cast<int32_t>(index)));
   if (plan_.answer->done()) Complete();
@@ -237,6 +242,12 @@ void Generation::Fail(const ApiError& error) {
   } else {
     exchange_->Respond(ErrorResponse(error));
   }
+}
+
+void Generation::LogFailure(const Status& status) const {
+  const bool is_clients_fault = status.code() == StatusCode::kInvalidRequest;
+  Log(is_clients_fault ? LogLevel::kInfo : LogLevel::kError, "request.failed",
+      {{"request_id", exchange_->request().request_id}, {"status", status}});
 }
 
 int64_t Generation::GeneratedTokens() const {

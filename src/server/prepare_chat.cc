@@ -15,15 +15,20 @@ namespace deepinfer {
 namespace {
 
 // Nothing is dropped silently: a constraint that cannot be enforced refuses the request. Calls
-// with tool_choice auto need none, the output parser takes what the model writes.
+// with tool_choice auto need none, the output parser takes what the model writes; strict schemas
+// and a limit to one call do.
 std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatRequest& request) {
   if (!request.images.empty() && !model.context.card.vision) {
     return UnsupportedParameterError("messages", "The model does not take images");
   }
   if (request.echo) return UnsupportedParameterError("echo", "'echo' is not supported here");
-  if (!request.add_generation_prompt && !request.conversation.continues_last_turn()) {
-    return UnsupportedParameterError("add_generation_prompt",
-                                     "Only a continued message goes without a generation prompt");
+  if (request.strict_tools) {
+    return UnsupportedParameterError(
+        "tools", "Strict tools are not supported by this server; leave out \"strict\"");
+  }
+  if (request.parsing.parse_tool_calls && !request.parallel_tool_calls) {
+    return UnsupportedParameterError(
+        "parallel_tool_calls", "This server cannot limit the model to one tool call per turn");
   }
   const auto refuse = [](const OutputConstraint& constraint) -> std::optional<ApiError> {
     if (constraint.kind == ConstraintKind::kToolCall) return std::nullopt;
@@ -51,7 +56,8 @@ ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view b
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
   if (auto error = CheckRunnable(model, prepared.request)) return tl::unexpected(std::move(*error));
-  prepared.segments = Render(prepared.request.conversation);
+  prepared.segments = Render(prepared.request.conversation,
+                             {.add_generation_header = prepared.request.add_generation_prompt});
   Result<std::vector<int32_t>> ids = EncodeSegments(*model.context.tokenizer, prepared.segments);
   if (!ids.ok()) return tl::unexpected(ApiErrorFromStatus(ids.status()));
   prepared.prompt_ids = *std::move(ids);
@@ -60,13 +66,9 @@ ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view b
 
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model) {
   if (key == nullptr || key->AllowsModel(model)) return std::nullopt;
-  ApiError error;
-  error.status = 403;
-  error.stage = ErrorStage::kServe;
-  error.type = "permission_error";
-  error.code = "permission_denied";
+  ApiError error = ServeError(403, "permission_error", "permission_denied",
+                              "This API key may not use the model");
   error.param = "model";
-  error.message = "This API key may not use the model";
   return error;
 }
 
@@ -87,7 +89,10 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
       seconds * 1e6 < static_cast<double>(timeout_us)) {
     timeout_us = static_cast<int64_t>(seconds * 1e6);
   }
-  request->deadline_us = SteadyClock().NowUs() + timeout_us;
+  const int64_t now_us = SteadyClock().NowUs();
+  request->deadline_us = now_us + timeout_us;
+  request->queue_deadline_us =
+      now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
   const std::optional<int32_t>& image = model.context.special.image;
   if (image && *image < model.context.gateway->info().vocab_size) {
     request->sampling.banned_ids.push_back(*image);

@@ -30,7 +30,7 @@ std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view mo
 // Pre-warm requests (max_tokens 0) have no prefill-only run to map to.
 std::optional<ApiError> CheckGenerates(int32_t max_tokens);
 
-// What all generating routes set in an engine request from the HTTP side: deadline and the ban on
+// What all generating routes set in an engine request from the HTTP side: deadlines and the ban on
 // the image placeholder. A client's read time-out bounds a whole answer only when it is not
 // streamed.
 void SetServerLimits(const ServerState& state, const ServedModel& model,

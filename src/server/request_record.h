@@ -29,6 +29,8 @@ struct RequestFacts {
   uint64_t request_bytes = 0;
   HttpOutcome outcome;
 
+  bool is_probe = false;  // a health check, which fails as a matter of course during a load
+
   bool generated = false;  // the fields below are filled
   bool cancelled = false;  // the client left while tokens were generated
   int32_t num_choices = 0;

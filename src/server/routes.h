@@ -23,9 +23,9 @@ struct Route {
   RoutePool pool;
   void (*handle)(ServerState& state, const std::shared_ptr<HttpExchange>& exchange);
   bool takes_suffix = false;  // the path is a prefix, more must follow
-  bool needs_key = true;
-  bool needs_model = false;  // 503 until a model is attached
-  bool generates = false;    // 503 while draining; counts against the key's concurrency
+  bool needs_key = true;      // off: probes of the process
+  bool needs_model = false;   // 503 until a model is attached
+  bool generates = false;     // 503 while draining; counts against the key's concurrency
 };
 
 std::span<const Route> AllRoutes();

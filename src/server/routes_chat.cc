@@ -83,6 +83,12 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
                        model->context.gateway->info().max_model_len);
   if (!max_tokens) return RespondError(*exchange, max_tokens.error());
   if (auto error = CheckGenerates(*max_tokens)) return RespondError(*exchange, *error);
+  if (!request.add_generation_prompt && !request.conversation.continues_last_turn()) {
+    return RespondError(*exchange, UnsupportedParameterError(
+                                       "add_generation_prompt",
+                                       "An answer needs the generation prompt or a message to "
+                                       "continue; render and tokenize work without"));
+  }
 
   GenerationPlan plan;
   plan.model = model;

@@ -67,12 +67,11 @@ void HandleLive(ServerState&, const std::shared_ptr<HttpExchange>& exchange) {
 }
 
 void HandleHealth(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
-  // A draining server still serves what it has: only /ready says no.
-  if (state.model() != nullptr && !state.failed.load(std::memory_order_acquire)) {
-    exchange->Respond(Ok());
-    return;
-  }
-  exchange->Respond(HealthError(state, state.Unavailability()->message));
+  const std::optional<ApiError> error = state.Unavailability();
+  // A draining server still serves what it has: only /ready says no. The model may arrive between
+  // the two looks at the state.
+  const bool serves = state.model() != nullptr && !state.failed.load(std::memory_order_acquire);
+  exchange->Respond(error && !serves ? HealthError(state, error->message) : Ok());
 }
 
 void HandleReady(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {

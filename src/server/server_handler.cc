@@ -13,16 +13,6 @@
 namespace deepinfer {
 namespace {
 
-ApiError MakeError(int status, std::string type, std::string code, std::string message) {
-  ApiError error;
-  error.status = status;
-  error.stage = ErrorStage::kServe;
-  error.type = std::move(type);
-  error.code = std::move(code);
-  error.message = std::move(message);
-  return error;
-}
-
 HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
   NoteError(request, error.code);
   return ErrorResponse(error);
@@ -57,8 +47,8 @@ bool TakeKeySlot(const ApiKey& key) {
 void LogRequest(const RequestFacts& facts) {
   const auto millis = [](int64_t us) { return static_cast<double>(us) / 1000.0; };
   const double e2e_ms = std::chrono::duration<double, std::milli>(facts.outcome.duration).count();
-  const LogLevel level =
-      facts.generated || facts.outcome.status >= 400 ? LogLevel::kInfo : LogLevel::kDebug;
+  const bool is_notable = facts.generated || (facts.outcome.status >= 400 && !facts.is_probe);
+  const LogLevel level = is_notable ? LogLevel::kInfo : LogLevel::kDebug;
   Log(level, "request",
       {{"request_id", facts.request_id},
        {"route", facts.route},
@@ -103,31 +93,33 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
     facts.request_id = request.request_id;
     facts.method = request.method;
     facts.route = match.route == nullptr ? "unknown" : std::string(match.route->name);
+    facts.is_probe = match.route != nullptr && !match.route->needs_key;
     facts.client_retry = request.Header("x-stainless-retry-count").substr(0, 16);
   });
   AddCorsHeaders(request);
   if (auto answer = Preflight(request, match)) return answer;
   if (match.route == nullptr && !match.allow.empty()) {
-    HttpResponse response =
-        Refuse(request,
-               MakeError(405, "invalid_request_error", "method_not_allowed",
-                         "Method " + request.method + " is not allowed on " + Shown(request.path)));
+    HttpResponse response = Refuse(
+        request,
+        ServeError(405, "invalid_request_error", "method_not_allowed",
+                   "Method " + request.method + " is not allowed on " + Shown(request.path)));
     response.headers.push_back({"Allow", match.allow});
     return response;
   }
   if (match.route == nullptr) {
-    return Refuse(request, MakeError(404, "invalid_request_error",
-                                     match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
-                                     match.known_elsewhere
-                                         ? "This server does not serve " + Shown(request.path)
+    return Refuse(
+        request,
+        ServeError(404, "invalid_request_error",
+                   match.known_elsewhere ? "unsupported_endpoint" : "unknown_url",
+                   match.known_elsewhere ? "This server does not serve " + Shown(request.path)
                                          : "Unknown URL " + Shown(request.path)));
   }
   if (auto refusal = CheckKey(request)) return refusal;
   if (auto refusal = CheckState(request)) return refusal;
   if (request.key != nullptr && match.route->generates) {
     if (!TakeKeySlot(*request.key)) {
-      ApiError error = MakeError(429, "rate_limit_error", "rate_limit_exceeded",
-                                 "Too many requests of this key are running");
+      ApiError error = ServeError(429, "rate_limit_error", "rate_limit_exceeded",
+                                  "Too many requests of this key are running");
       error.retry_after_s = 1;
       return Refuse(request, error);
     }
@@ -180,9 +172,9 @@ std::optional<HttpResponse> ServerHandler::CheckKey(HttpRequest& request) {
     return std::nullopt;
   }
   if (!request.route->needs_key) return std::nullopt;
-  return Refuse(request, MakeError(401, "authentication_error", "invalid_api_key",
-                                   SecretOf(request).empty() ? "No API key was given"
-                                                             : "The API key is not valid"));
+  return Refuse(request, ServeError(401, "authentication_error", "invalid_api_key",
+                                    SecretOf(request).empty() ? "No API key was given"
+                                                              : "The API key is not valid"));
 }
 
 std::optional<HttpResponse> ServerHandler::CheckState(const HttpRequest& request) {
@@ -218,8 +210,8 @@ void ServerHandler::Done(const HttpRequest& request, const HttpOutcome& outcome)
 
 HttpResponse ServerHandler::Error(int status, std::string_view code, std::string_view message) {
   state_->metrics.OnError(code);
-  return ErrorResponse(MakeError(status, status >= 500 ? "server_error" : "invalid_request_error",
-                                 std::string(code), std::string(message)));
+  return ErrorResponse(ServeError(status, status >= 500 ? "server_error" : "invalid_request_error",
+                                  std::string(code), std::string(message)));
 }
 
 }  // namespace deepinfer

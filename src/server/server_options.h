@@ -45,6 +45,7 @@ struct ServerOptions {
   bool per_request_metrics = false;
 
   std::chrono::milliseconds request_timeout{3'600'000};
+  std::chrono::milliseconds queue_timeout{600'000};
   std::chrono::milliseconds sse_ping_interval{45'000};  // negative: off
 
   int prepare_threads = 2;   // parse, render and tokenise generation requests

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/version.h"
-#include "server/error_response.h"
 
 namespace deepinfer {
 

@@ -214,6 +214,30 @@ TEST_F(ChatTest, ReadTimeoutOfTheClientBoundsOnlyWholeAnswers) {
   EXPECT_GE(submitted[1].deadline_us, before_us + 3'600'000'000);
 }
 
+TEST_F(ChatTest, WaitIsBoundedByTheQueueTimeOut) {
+  options_.queue_timeout = std::chrono::milliseconds(1500);
+  Start();
+  const int64_t before_us = SteadyClock().NowUs();
+  Post(kPath, ChatBody());
+  const int64_t after_us = SteadyClock().NowUs();
+  const auto submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 1u);
+  EXPECT_GE(submitted[0].queue_deadline_us, before_us + 1'500'000);
+  EXPECT_LE(submitted[0].queue_deadline_us, after_us + 1'500'000);
+}
+
+TEST_F(ChatTest, RenderLeavesOutTheGenerationPromptWhenAsked) {
+  Start();
+  const auto prompt = [&](bool with_header) {
+    const json::value body = ParseBody(
+        Post("/v1/chat/completions/render", ChatBody({{"add_generation_prompt", with_header}})));
+    return std::string(body.at("prompt").as_string());
+  };
+  const std::string header = "<｜Assistant｜></think>";
+  EXPECT_EQ(prompt(true), prompt(false) + header);
+  EXPECT_EQ(prompt(false).find(header), std::string::npos);
+}
+
 TEST_F(ChatTest, LengthFinish) {
   Start();
   worker_->SetOutput(Encode("word "), true);

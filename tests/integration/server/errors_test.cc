@@ -291,7 +291,7 @@ TEST_F(ErrorsTest, FailureAfterHeadersIsOneErrorEvent) {
 TEST_F(ErrorsTest, DeadlineIs504OrAFinishReason) {
   Start();
   worker_->SetOutput(Encode("word "), true);
-  worker_->SetFailure(2, DeadlineExceeded("too late"));
+  worker_->SetFailure(2, DeadlineExceeded("too late"), FinishReason::kDeadline);
   const ClientResponse whole = Post("/v1/chat/completions", ChatBody({{"max_tokens", 8}}));
   EXPECT_EQ(whole.status, 504);
   EXPECT_EQ(ErrorCode(whole), "deadline_exceeded");
@@ -300,6 +300,59 @@ TEST_F(ErrorsTest, DeadlineIs504OrAFinishReason) {
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back().at("choices").at(0).at("finish_reason").as_string(),
             "insufficient_system_resource");
+}
+
+TEST_F(ErrorsTest, QueueTimeOutIs503WithItsOwnCode) {
+  Start();
+  worker_->SetOutput(Encode("word "), true);
+  worker_->SetFailure(0, Unavailable("waited"), FinishReason::kQueueTimeout);
+  const ClientResponse whole = Post("/v1/chat/completions", ChatBody({{"max_tokens", 8}}));
+  EXPECT_EQ(whole.status, 503);
+  EXPECT_EQ(ErrorCode(whole), "queue_timeout");
+  EXPECT_EQ(ParseBody(whole).at("error").at("type").as_string(), "server_error");
+  EXPECT_TRUE(whole.headers.contains("retry-after"));
+  for (const std::string_view path : {"/v1/chat/completions", "/v1/completions"}) {
+    json::object body = path == "/v1/completions" ? CompletionsBody() : ChatBody();
+    body["stream"] = true;
+    const auto events = ParseEvents(Post(path, body));
+    ASSERT_EQ(events.size(), 1u) << path;
+    EXPECT_EQ(events[0].at("error").at("code").as_string(), "queue_timeout");
+  }
+}
+
+TEST_F(ErrorsTest, NothingLeftToSampleIsTheRequestsFault) {
+  Start();
+  worker_->SetFailure(0, InvalidRequest("every token is banned at this position"));
+  const ClientResponse whole = Post("/v1/chat/completions", ChatBody());
+  EXPECT_EQ(whole.status, 400);
+  EXPECT_EQ(ErrorCode(whole), "grammar_dead_end");
+}
+
+TEST_F(ErrorsTest, WhatCannotBeEnforcedIsRefused) {
+  Start();
+  const json::value parameters = {{"type", "object"},
+                                  {"properties", {{"x", {{"type", "string"}}}}}};
+  const auto body = [&](bool strict, const json::object& more) {
+    json::object chat = ChatBody(more);
+    chat["tools"] = {
+        {{"type", "function"},
+         {"function", {{"name", "f"}, {"parameters", parameters}, {"strict", strict}}}}};
+    return chat;
+  };
+  const auto expect = [&](const json::object& chat, std::string_view param) {
+    const ClientResponse response = Post("/v1/chat/completions", chat);
+    EXPECT_EQ(response.status, param.empty() ? 200 : 400) << response.body;
+    if (param.empty()) return;
+    EXPECT_EQ(ErrorCode(response), "unsupported_parameter");
+    EXPECT_EQ(ParseBody(response).at("error").at("param").as_string(), param);
+  };
+  expect(body(false, {{"parallel_tool_calls", true}}), "");
+  expect(body(true, {}), "tools");
+  expect(body(true, {{"tool_choice", "none"}}), "");
+  expect(body(false, {{"parallel_tool_calls", false}}), "parallel_tool_calls");
+  expect(body(false, {{"parallel_tool_calls", false}, {"tool_choice", "none"}}), "");
+  expect(ChatBody({{"parallel_tool_calls", false}}), "");
+  expect(ChatBody({{"add_generation_prompt", false}}), "add_generation_prompt");
 }
 
 TEST_F(ErrorsTest, BodyLimit) {

@@ -60,10 +60,11 @@ void FakeWorker::SetSubmitStatus(Status status) {
   submit_status_ = std::move(status);
 }
 
-void FakeWorker::SetFailure(size_t after_tokens, Status status) {
+void FakeWorker::SetFailure(size_t after_tokens, Status status, FinishReason finish) {
   std::lock_guard lock(mutex_);
   failure_after_ = after_tokens;
   failure_ = std::move(status);
+  failure_finish_ = finish;
 }
 
 void FakeWorker::SetNeverFinish(bool never_finish) {
@@ -251,8 +252,7 @@ TokenEvent FakeWorker::NextEvent(Live& live) {
   if (live.cancelled) {
     event.finish = FinishReason::kCancelled;
   } else if (event.finish == FinishReason::kNone && fails) {
-    event.finish =
-        failure_.code() == StatusCode::kDeadline ? FinishReason::kDeadline : FinishReason::kError;
+    event.finish = failure_finish_;
     event.status = failure_;
   } else if (event.finish == FinishReason::kNone && live.emitted == limit) {
     event.finish = FinishReason::kLength;

@@ -31,8 +31,8 @@ class FakeWorker final : public Worker {
   void SetCommit(int32_t tokens_per_step);  // 0: all at once
   void SetCached(int64_t tokens);
   void SetSubmitStatus(Status status);
-  // After this many tokens requests fail with the status (kError, or kDeadline for that code).
-  void SetFailure(size_t after_tokens, Status status);
+  // After this many tokens requests end like this.
+  void SetFailure(size_t after_tokens, Status status, FinishReason finish = FinishReason::kError);
 
   // Requests at their token limit stay until they are cancelled.
   void SetNeverFinish(bool never_finish);
@@ -83,6 +83,7 @@ class FakeWorker final : public Worker {
   std::vector<std::string> cancelled_;
   Status submit_status_;
   Status failure_;
+  FinishReason failure_finish_ = FinishReason::kError;
   size_t failure_after_ = 0;
   int32_t commit_ = 1;
   int64_t cached_ = 0;

@@ -25,6 +25,17 @@ TEST(ApiError, StatusCodesMapToHttp) {
   }
 }
 
+TEST(ApiError, EveryOverloadLooksTheSame) {
+  const ApiError from_status = ApiErrorFromStatus(Unavailable("busy"));
+  for (const ApiError& error : {from_status, OverloadedError("busy"), QueueTimeoutError()}) {
+    EXPECT_EQ(error.status, 503);
+    EXPECT_EQ(error.type, "server_error");
+    EXPECT_EQ(error.retry_after_s, from_status.retry_after_s);
+  }
+  EXPECT_EQ(from_status.code, "server_overloaded");
+  EXPECT_EQ(QueueTimeoutError().code, "queue_timeout");
+}
+
 TEST(ApiError, BodiesHaveTheFieldsOfTheirDialect) {
   ApiError error;
   error.message = "a \"b\"\n";

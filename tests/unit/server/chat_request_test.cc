@@ -433,6 +433,25 @@ TEST(ChatRequest, CountsAreBounded) {
       std::string::npos);
 }
 
+TEST(ChatRequest, CacheBreakpointsAreBoundedPerRequest) {
+  const auto body = [](int count, std::string_view mark) {
+    std::string parts = R"({"type":"text","text":"a","prompt_cache_breakpoint":false})";
+    for (int i = 0; i < count; ++i) {
+      parts += R"(,{"type":"text","text":"a","prompt_cache_breakpoint":)";
+      parts.append(mark).append("}");
+    }
+    return Body("", R"([{"role":"user","content":[)" + parts + "]}]");
+  };
+  EXPECT_TRUE(ParseChatRequest(body(4, "true"), {}).has_value());
+  EXPECT_TRUE(ParseChatRequest(body(9, "null"), {}).has_value());
+  for (const char* mark : {"true", "{}"}) {
+    const ApiError error = Refused(body(5, mark));
+    EXPECT_EQ(error.param, "messages[0].content[5].prompt_cache_breakpoint");
+    EXPECT_EQ(error.code, "invalid_value");
+  }
+  EXPECT_EQ(Refused(body(1, "3")).code, "invalid_type");
+}
+
 TEST(ChatRequest, ContinuationStartsTheParserWhereTheTextStands) {
   const auto start = [](std::string_view message, std::string_view fields = {}) {
     const auto request = ParseChatRequest(
