@@ -16,7 +16,9 @@ class EncodeCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub = app->add_subcommand("encode", "Request body on stdin to prompt and token ids");
     sub->add_option("DIR", dir_, "Folder with tokenizer.json, or a model folder")->required();
-    sub->add_option("--dialect", dialect_, "Request dialect: chat")->required();
+    sub->add_option("--dialect", dialect_, "Request dialect")
+        ->required()
+        ->check(CLI::IsMember({"chat"}));
     sub->add_option("--option", options_, "Conversion option as name=json; may repeat");
     sub->footer(
         "Prints one JSON line: prompt, ids, special_ranges, ... or an error object with exit\n"

@@ -62,8 +62,10 @@ class FileKeys {
     try {
       table_ = toml::parse_file(path);
     } catch (const toml::parse_error& e) {
-      return InvalidRequest(path + ": " + std::string(e.description()) + " at line " +
-                            std::to_string(e.source().begin.line));
+      std::string message = path + ": " + std::string(e.description());
+      // A file that cannot be read has no lines.
+      if (e.source().begin) message += " at line " + std::to_string(e.source().begin.line);
+      return InvalidRequest(message);
     }
     return OkStatus();
   }

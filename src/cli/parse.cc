@@ -16,7 +16,9 @@ class ParseCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub = app->add_subcommand("parse", "Recorded model output to events and message");
     sub->add_option("DIR", dir_, "Folder with tokenizer.json, or a model folder")->required();
-    sub->add_option("--dialect", dialect_, "Response dialect: chat")->required();
+    sub->add_option("--dialect", dialect_, "Response dialect")
+        ->required()
+        ->check(CLI::IsMember({"chat"}));
     sub->footer(
         "Each line on stdin is {\"request\",\"options\",\"chunks\",\"finish\"}; each gives one "
         "line "

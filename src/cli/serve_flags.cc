@@ -14,14 +14,15 @@ namespace deepinfer {
 namespace {
 
 constexpr double kLeastTimeoutS = 0.001;
+constexpr double kMostSeconds = 1e9;
 
 // A duration in seconds; range checks of the library let NaN pass.
 CLI::Validator Seconds(double least) {
-  constexpr double kMost = 1e9;
   const auto check = [least](const std::string& text) -> std::string {
     double value = 0;
-    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= kMost) return {};
-    return fmt::format("{} is not a number of seconds from {} to {}", text, least, kMost);
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= kMostSeconds)
+      return {};
+    return fmt::format("{} is not a number of seconds from {} to {}", text, least, kMostSeconds);
   };
   return CLI::Validator(check, fmt::format("SECONDS >= {}", least));
 }

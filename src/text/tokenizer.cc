@@ -20,7 +20,7 @@ namespace {
 Result<std::string> ReadFile(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
-    return NotFound(fmt::format("{} is not a file", path.string()));
+    return NotFound(fmt::format("{} does not exist or is no file", path.string()));
   }
   const uintmax_t size_bytes = std::filesystem::file_size(path, error);
   if (error) return NotFound(fmt::format("{}: {}", path.string(), error.message()));

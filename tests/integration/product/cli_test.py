@@ -173,6 +173,40 @@ class BadInput(unittest.TestCase):
         self.expect_failure(["serve", "--prot", "1"], ["--port"], code=2)
         self.expect_failure(["srve"], ["serve"], code=2)
 
+    def test_flag_values_are_checked(self):
+        for args, word in ((["--port", "abc"], "--port"), (["--port", "65536"], "--port"),
+                           (["--threads", "-1"], "--threads"), (["--timeout", "nan"], "--timeout"),
+                           (["--queue-timeout", "0"], "--queue-timeout"),
+                           (["--drain-timeout", "inf"], "--drain-timeout"),
+                           (["--tp", "2"], "--tensor-parallel-size"),
+                           (["--model-alias", "a=b"], "--model-alias"),
+                           (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+                           (["--served-model-name"], "--served-model-name")):
+            self.expect_failure(["serve", DEMO_MODEL, *args], [word], code=2)
+        for tool in ("encode", "parse"):
+            self.expect_failure([tool, TOKENIZER, "--dialect", "other"], ["--dialect"], code=2)
+
+    def test_input_of_the_tools_is_checked(self):
+        for tool, text, word in (
+                (["detokenize", TOKENIZER], b"nonsense", "JSON"),
+                (["detokenize", TOKENIZER], b'{"ids":[1e9]}', "token id 0"),
+                (["detokenize", TOKENIZER], b'{"ids":[999999]}', "999999"),
+                (["encode", TOKENIZER, "--dialect", "chat", "--option", "x"], b"{}", "name=json"),
+                (["encode", TOKENIZER, "--dialect", "chat", "--option", "x=1"], b"{}", "x"),
+                (["parse", TOKENIZER, "--dialect", "chat"], b"\njunk", "line 2"),
+                (["parse", TOKENIZER, "--dialect", "chat"], b'{"request":{}}', "model")):
+            self.expect_failure(tool, [word], code=2, stdin=text)
+        self.assertEqual(run("tokenize", TOKENIZER).stdout, b'{"ids":[]}\n')
+
+    def test_prompts_need_not_be_utf8(self):
+        prompt = b"\xff\xfe hello \xc3"
+        result = run("run", DEMO_MODEL, "-", "--max-tokens", 4, stdin=prompt)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        talk = prompt + b"\n" + b"a" * 1_000_000 + b"\n/quit\n"
+        result = run("chat", DEMO_MODEL, "--max-tokens", 4, stdin=talk)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(b"the context is", result.stderr)
+
     def test_unknown_configuration_keys_suggest_the_nearest(self):
         path = pathlib.Path(self.dir.name) / "c.toml"
         path.write_text("prot = 1\n")
@@ -216,6 +250,19 @@ class BadInput(unittest.TestCase):
         config["text_config"]["num_attention_heads"] = 8
         path.write_text(json.dumps(config))
         self.expect_failure(["inspect", self.model], ["wq_b"])
+
+    def test_configuration_that_breaks_a_rule(self):
+        self.copy_model()
+        path = self.model / "config.json"
+        good = path.read_text()
+        bad = json.loads(good)
+        bad["text_config"]["num_attention_heads"] = -1
+        for text, words in ((json.dumps(bad), ["num_attention_heads"]), (good[:50], ["JSON"]),
+                            ("[]", ["object"])):
+            path.write_text(text)
+            for command in (["inspect", self.model], ["serve", self.model, "--port", 0],
+                            ["run", self.model, "hi"]):
+                self.expect_failure(command, ["config", *words])
 
     def test_token_files(self):
         path = pathlib.Path(self.dir.name) / "ids.json"

@@ -41,6 +41,16 @@ def stream_events(server, body):
     return [json.loads(line) for line in lines[:-1]]
 
 
+def start_endless(server):
+    """The socket of a streamed answer that ends when the socket is closed."""
+    body = json.dumps(chat("Hello", max_tokens=32000, ignore_eos=True, stream=True))
+    head = ("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Content-Length: %d\r\n\r\n" % len(body))
+    s = socket.create_connection(("127.0.0.1", server.port), timeout=support.TIMEOUT_S)
+    s.sendall((head + body).encode())
+    return s
+
+
 class Serve(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -103,11 +113,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(request(self.server, "GET", "/ready")[0], 200)
 
     def test_disconnect_frees_the_engine(self):
-        body = json.dumps(chat("Hello", max_tokens=4000, ignore_eos=True, stream=True))
-        head = ("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                "Content-Length: %d\r\n\r\n" % len(body))
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as s:
-            s.sendall((head + body).encode())
+        with start_endless(self.server) as s:
             self.assertIn(b"200 OK", s.recv(4096))
         # One request runs at a time, so the next answer proves that the first one ended.
         status, _ = request(self.server, "POST", "/v1/chat/completions", chat(max_tokens=1))
@@ -162,6 +168,26 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
             thread.join()
             self.assertEqual(len(answers), 1)
+
+    def test_probes_are_quiet_and_ignored_flags_are_named(self):
+        with Server("--reasoning-parser", "deepseek", "--trust-remote-code",
+                    wait_ready=False) as server:
+            for path in ("/live", "/ready", "/health"):
+                request(server, "GET", path)
+            server.wait_event("server.ready")
+            self.assertEqual(request(server, "GET", "/nothing")[0], 404)
+            # Requests are logged in order of their end.
+            self.assertEqual(server.wait_event("request")["status"], 404)
+            ignored = [e["flag"] for e in server.events if e.get("event") == "flag.ignored"]
+            self.assertEqual(ignored, ["--reasoning-parser", "--trust-remote-code"])
+
+    def test_a_request_that_waits_too_long_is_told_so(self):
+        with Server("--queue-timeout", "0.1") as server:
+            with start_endless(server):
+                while server_running(server) == 0:
+                    time.sleep(0.01)
+                status, body = request(server, "POST", "/v1/chat/completions", chat())
+            self.assertEqual((status, body["error"]["code"]), (503, "queue_timeout"))
 
     def test_a_second_server_on_the_port_fails_clearly(self):
         with Server() as server:
