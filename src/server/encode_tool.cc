@@ -223,15 +223,22 @@ json::object SuccessObject(const ChatRequest& request, const PromptText& prompt,
           {"stream", request.stream.stream}};
 }
 
+// Refused conversions carry the fixed type, param and code of the reference vectors; the finer ones
+// of the server's answer (docs/api.md section 12) stay with faults of the body's shape.
 EncodeOutcome ErrorOutcome(const ApiError& error) {
+  const bool refused = error.stage == ErrorStage::kConvert;
+  const std::string type = refused ? "invalid_request_error" : error.type;
+  const std::string code = refused ? "invalid_request_error" : error.code;
+  const json::value param =
+      refused || !error.param ? json::value(nullptr) : json::value(*error.param);
   const json::object body = {
       {"error",
        {{"status", error.status},
         {"stage", std::string(ErrorStageName(error.stage))},
         {"message", error.message},
-        {"type", error.type},
-        {"param", error.param ? json::value(*error.param) : json::value(nullptr)},
-        {"code", error.code}}}};
+        {"type", type},
+        {"param", param},
+        {"code", code}}}};
   return {PythonJson(body), kErrorExitCode};
 }
 
