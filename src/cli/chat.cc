@@ -1,13 +1,16 @@
 // deepinfer chat: a conversation in the terminal.
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <iterator>
 
 #include "cli/chat_session.h"
 #include "cli/commands.h"
@@ -25,11 +28,25 @@ constexpr std::string_view kHelp =
     "/quit               leave (also Ctrl-D)\n"
     "Ctrl-C stops an answer.\n";
 
-// A signal handler can reach nothing else.
+// A signal handler can reach nothing else. The flag is for a running answer, the event for a wait:
+// a signal between two looks at the flag would otherwise be lost until the next key.
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
+int interrupt_event = -1;  // eventfd
 
-void OnInterrupt(int) { interrupted.store(true); }
+void OnInterrupt(int) {
+  interrupted.store(true);
+  const uint64_t one = 1;
+  // Fails only when the counter is full, that is, readable anyway.
+  static_cast<void>(!write(interrupt_event, &one, sizeof one));
+}
+
+// True if there was an interrupt since the last call.
+bool TakeInterrupt() {
+  uint64_t count = 0;
+  static_cast<void>(!read(interrupt_event, &count, sizeof count));
+  return interrupted.exchange(false);
+}
 
 enum class LineResult { kLine, kInterrupted, kEnd };
 
@@ -45,12 +62,16 @@ class LineReader {
         buffer_.erase(0, newline + 1);
         return LineResult::kLine;
       }
+      pollfd waits[] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_event, POLLIN, 0}};
+      static_cast<void>(poll(waits, std::size(waits), -1));
+      if (TakeInterrupt()) return LineResult::kInterrupted;
+      if (waits[0].revents == 0) continue;
       char chunk[4096];
       const ssize_t n = read(STDIN_FILENO, chunk, sizeof chunk);
       if (n > 0) {
         buffer_.append(chunk, static_cast<size_t>(n));
       } else if (n < 0 && errno == EINTR) {
-        if (interrupted.exchange(false)) return LineResult::kInterrupted;
+        continue;
       } else if (!buffer_.empty()) {
         line->swap(buffer_);
         return LineResult::kLine;
@@ -96,7 +117,7 @@ class ChatCommand final : public Command {
     bundle.model.max_positions = engine_.max_model_len;
     DI_ASSIGN_OR_RETURN(session_, ChatSession::Open(dir, bundle, engine_));
     session_->SetSystem(system_);
-    InstallInterruptHandler();
+    DI_RETURN_IF_ERROR(InstallInterruptHandler());
     const bool terminal = isatty(STDIN_FILENO) == 1;
     if (terminal) {
       fmt::print("{} on {} tokens of context. /help lists commands, Ctrl-D leaves.\n",
@@ -124,14 +145,17 @@ class ChatCommand final : public Command {
     return OkStatus();
   }
 
-  static void InstallInterruptHandler() {
+  static Status InstallInterruptHandler() {
+    interrupt_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (interrupt_event < 0) return Unavailable("no file descriptor for the interrupt key");
     struct sigaction action = {};
-    action.sa_handler = OnInterrupt;  // without SA_RESTART, so that read() returns
+    action.sa_handler = OnInterrupt;
     sigaction(SIGINT, &action, nullptr);
+    return OkStatus();
   }
 
   void Ask(const std::string& message) {
-    interrupted.store(false);
+    TakeInterrupt();
     const Result<ChatTurnStats> stats = session_->Ask(message, settings_, &interrupted);
     if (!stats.ok()) {
       fmt::print(stderr, "{}\n", stats.status().message());
@@ -139,7 +163,7 @@ class ChatCommand final : public Command {
     }
     if (stats->interrupted) fmt::print("(stopped)\n");
     if (stats->hit_limit) fmt::print("(cut at the token limit)\n");
-    interrupted.store(false);
+    TakeInterrupt();
   }
 
   // False to leave.

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import select
 import shutil
 import tempfile
 import unittest
@@ -131,6 +132,8 @@ class Tools(unittest.TestCase):
         def expect(text):
             nonlocal seen
             while text not in seen:
+                ready, _, _ = select.select([terminal], [], [], support.TIMEOUT_S)
+                self.assertTrue(ready, "no %r after %r" % (text, seen))
                 seen += os.read(terminal, 4096)
             seen = seen[seen.index(text) + len(text):]
 
