@@ -231,14 +231,13 @@ EncodeOutcome ErrorOutcome(const ApiError& error) {
   const std::string code = refused ? "invalid_request_error" : error.code;
   const json::value param =
       refused || !error.param ? json::value(nullptr) : json::value(*error.param);
-  const json::object body = {
-      {"error",
-       {{"status", error.status},
-        {"stage", std::string(ErrorStageName(error.stage))},
-        {"message", error.message},
-        {"type", type},
-        {"param", param},
-        {"code", code}}}};
+  const json::object body = {{"error",
+                              {{"status", error.status},
+                               {"stage", std::string(ErrorStageName(error.stage))},
+                               {"message", error.message},
+                               {"type", type},
+                               {"param", param},
+                               {"code", code}}}};
   return {PythonJson(body), kErrorExitCode};
 }
 
