@@ -80,7 +80,7 @@ function(di_add_python_test name)
     set(ARG_LABEL integration)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 600)
   endif()
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/.venv/bin/python3
            ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SCRIPT} ${ARG_ARGS})
