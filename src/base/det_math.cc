@@ -29,30 +29,25 @@ constexpr double kPio2Mid = 0x1.1a62633145c07p-54;
 constexpr double kPio2Lo = -0x1.f1976b7ed8fbcp-110;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
 
-double SinSeries(double r) {
-  const double z = r * r;
-  double p = 1.0 / 355687428096000.0;
-  p = std::fma(p, z, -1.0 / 1307674368000.0);
-  p = std::fma(p, z, 1.0 / 6227020800.0);
-  p = std::fma(p, z, -1.0 / 39916800.0);
-  p = std::fma(p, z, 1.0 / 362880.0);
-  p = std::fma(p, z, -1.0 / 5040.0);
-  p = std::fma(p, z, 1.0 / 120.0);
-  p = std::fma(p, z, -1.0 / 6.0);
-  return std::fma(p * z, r, r);
-}
+// Taylor coefficients of sin(r)/r - 1 over r² and of cos(r), highest power of r² first.
+constexpr double kSinTerms[] = {
+    1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
+    1.0 / 362880.0,          -1.0 / 5040.0,          1.0 / 120.0,        -1.0 / 6.0};
+constexpr double kCosTerms[] = {1.0 / 20922789888000.0,
+                                -1.0 / 87178291200.0,
+                                1.0 / 479001600.0,
+                                -1.0 / 3628800.0,
+                                1.0 / 40320.0,
+                                -1.0 / 720.0,
+                                1.0 / 24.0,
+                                -0.5,
+                                1.0};
 
-double CosSeries(double r) {
-  const double z = r * r;
-  double p = 1.0 / 20922789888000.0;
-  p = std::fma(p, z, -1.0 / 87178291200.0);
-  p = std::fma(p, z, 1.0 / 479001600.0);
-  p = std::fma(p, z, -1.0 / 3628800.0);
-  p = std::fma(p, z, 1.0 / 40320.0);
-  p = std::fma(p, z, -1.0 / 720.0);
-  p = std::fma(p, z, 1.0 / 24.0);
-  p = std::fma(p, z, -0.5);
-  return std::fma(p, z, 1.0);
+template <size_t kNum>
+double Horner(const double (&coefficients)[kNum], double z) {
+  double p = coefficients[0];
+  for (size_t i = 1; i < kNum; ++i) p = std::fma(p, z, coefficients[i]);
+  return p;
 }
 
 }  // namespace
@@ -116,8 +111,9 @@ void DetSinCos(double x, double* sin_out, double* cos_out) {
   double r = std::fma(k, -kPio2Hi, x);
   r = std::fma(k, -kPio2Mid, r);
   r = std::fma(k, -kPio2Lo, r);
-  const double s = SinSeries(r);
-  const double c = CosSeries(r);
+  const double z = r * r;
+  const double s = std::fma(Horner(kSinTerms, z) * z, r, r);
+  const double c = Horner(kCosTerms, z);
   switch (static_cast<int64_t>(k) & 3) {
     case 0:
       *sin_out = s;
