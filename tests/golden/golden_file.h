@@ -8,12 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "support/source_dir.h"
 #include "tensor/safetensors.h"
 
 namespace deepinfer {
 
 inline std::string GoldenPath(const std::string& name) {
-  return std::string(DEEPINFER_SOURCE_DIR) + "/tests/data/golden/" + name;
+  return SourceDir() + "/tests/data/golden/" + name;
 }
 
 class GoldenFile {

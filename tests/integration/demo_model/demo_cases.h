@@ -16,12 +16,13 @@
 
 #include "engine/engine.h"
 #include "engine/model_bundle.h"
+#include "support/source_dir.h"
 #include "support/token_collector.h"
 
 namespace deepinfer {
 
 inline std::string DemoModelPath() {
-  return std::string(DEEPINFER_SOURCE_DIR).append("/models/deepinfer-tiny");
+  return SourceDir() + "/models/deepinfer-tiny";
 }
 
 struct DemoCase {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "support/source_dir.h"
 #include "text/special_tokens.h"
 
 namespace deepinfer::testing {
@@ -10,7 +11,7 @@ namespace {
 
 const Tokenizer& SharedTokenizer() {
   static const std::unique_ptr<Tokenizer> tokenizer = [] {
-    auto loaded = Tokenizer::Load(DEEPINFER_SOURCE_DIR "/models/deepinfer-tiny");
+    auto loaded = Tokenizer::Load(SourceDir() + "/models/deepinfer-tiny");
     return loaded.ok() ? *std::move(loaded) : nullptr;
   }();
   return *tokenizer;

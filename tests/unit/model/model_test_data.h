@@ -9,11 +9,12 @@
 #include <string>
 
 #include "model/config.h"
+#include "support/source_dir.h"
 
 namespace deepinfer {
 
 inline std::string TestDataPath(const std::string& name) {
-  return std::string(DEEPINFER_SOURCE_DIR) + "/tests/data/" + name;
+  return SourceDir() + "/tests/data/" + name;
 }
 
 inline std::string ReadText(const std::string& path) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "server/encode_tool.h"
+#include "support/source_dir.h"
 #include "text/json_text.h"
 #include "text/python_json.h"
 #include "text/tokenizer.h"
@@ -17,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-const std::string kDataDir = std::string(DEEPINFER_SOURCE_DIR) + "/tests/data/";
+const std::string kDataDir = SourceDir() + "/tests/data/";
 
 // Cases in which this server deliberately goes beyond the official conversion (api.md §22).
 const std::map<std::string, std::string>& Deviations() {

@@ -10,6 +10,7 @@
 #include "server/json_schema_check.h"
 #include "server/regex_syntax.h"
 #include "server/strict_schema.h"
+#include "support/source_dir.h"
 #include "text/json_text.h"
 #include "text/python_json.h"
 
@@ -19,7 +20,7 @@ namespace {
 namespace json = boost::json;
 
 json::value Load(const std::string& name) {
-  std::ifstream file(std::string(DEEPINFER_SOURCE_DIR) + "/tests/data/text/" + name);
+  std::ifstream file(SourceDir() + "/tests/data/text/" + name);
   JsonDocument document;
   JsonFailure failure;
   const std::string text(std::istreambuf_iterator<char>(file), {});

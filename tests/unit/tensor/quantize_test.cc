@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/source_dir.h"
 #include "tensor/codecs.h"
 #include "tensor/safetensors.h"
 
@@ -37,7 +38,7 @@ constexpr float kMaxFloat = std::numeric_limits<float>::max();
 class GoldenVectors {
  public:
   explicit GoldenVectors(const std::string& name)
-      : file_(SafetensorsFile::Open(DEEPINFER_SOURCE_DIR "/tests/data/golden/" + name)) {}
+      : file_(SafetensorsFile::Open(SourceDir() + "/tests/data/golden/" + name)) {}
 
   template <typename T>
   std::vector<T> Read(std::string_view name) const {

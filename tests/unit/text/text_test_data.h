@@ -13,12 +13,13 @@
 #include <string_view>
 #include <vector>
 
+#include "support/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer::testing {
 
 inline std::filesystem::path SourcePath(std::string_view relative) {
-  return std::filesystem::path(DEEPINFER_SOURCE_DIR) / relative;
+  return std::filesystem::path(SourceDir()) / relative;
 }
 
 inline std::string ReadWholeFile(const std::filesystem::path& path) {

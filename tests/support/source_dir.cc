@@ -1,0 +1,7 @@
+#include "support/source_dir.h"
+
+namespace deepinfer {
+
+std::string SourceDir() { return DEEPINFER_SOURCE_DIR; }
+
+}  // namespace deepinfer
