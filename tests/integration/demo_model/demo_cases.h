@@ -21,9 +21,7 @@
 
 namespace deepinfer {
 
-inline std::string DemoModelPath() {
-  return SourceDir() + "/models/deepinfer-tiny";
-}
+inline std::string DemoModelPath() { return SourceDir() + "/models/deepinfer-tiny"; }
 
 struct DemoCase {
   std::string name, task, prompt;
