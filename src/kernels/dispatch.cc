@@ -29,20 +29,24 @@ CpuKernels MakeAvx512Kernels(bool has_bf16) {
   return kernels;
 }
 
+// A table is made when its level is first asked for: the code that fills it may use the level's own
+// instructions, which a lesser CPU does not have.
 const CpuKernels& KernelsOf(IsaLevel level) {
-  static const CpuKernels kAvx2 = MakeAvx2Kernels();
-  static const CpuKernels kAvx512 = MakeAvx512Kernels(false);
-  static const CpuKernels kAvx512Bf16 = MakeAvx512Kernels(true);
   switch (level) {
-    case IsaLevel::kAvx512Bf16:
-      return kAvx512Bf16;
-    case IsaLevel::kAvx512:
-      return kAvx512;
+    case IsaLevel::kAvx512Bf16: {
+      static const CpuKernels kernels = MakeAvx512Kernels(true);
+      return kernels;
+    }
+    case IsaLevel::kAvx512: {
+      static const CpuKernels kernels = MakeAvx512Kernels(false);
+      return kernels;
+    }
     case IsaLevel::kScalar:
     case IsaLevel::kAvx2:
       break;
   }
-  return kAvx2;
+  static const CpuKernels kernels = MakeAvx2Kernels();
+  return kernels;
 }
 
 }  // namespace
