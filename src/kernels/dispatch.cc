@@ -14,6 +14,7 @@ CpuKernels MakeAvx2Kernels() {
   FillLinearAvx2(&kernels.linear);
   FillRowAvx2(&kernels.row);
   FillAttentionAvx2(&kernels.attention);
+  FillIndexAvx2(&kernels.index);
   return kernels;
 }
 
@@ -26,6 +27,7 @@ CpuKernels MakeAvx512Kernels(bool has_bf16) {
   }
   FillRowAvx512(&kernels.row);
   FillAttentionAvx512(&kernels.attention);
+  FillIndexAvx512(&kernels.index);
   return kernels;
 }
 

@@ -1,69 +1,19 @@
-// Attention and index scores of one row (kernel_table.h), for every instruction set. The keys of a
-// tile are dequantised once and serve all heads of the task. The order is that of ops.h: Lane16
-// scores, online softmax over tiles, weighted values added over keys upwards.
-// Internal linkage on purpose (kernel_table.h).
-// Thread rule: pure functions on the data of one task and its scratch.
+// Attention of one row (kernel_table.h), for every instruction set. The keys of a tile are
+// dequantised once and serve all heads of the task. The order is that of ops.h: Lane16 scores,
+// online softmax over tiles, weighted values added over keys upwards. Internal linkage on purpose
+// (kernel_table.h). Thread rule: pure functions on the data of one task and its scratch.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/cpu/attention_keys.h"
 #include "kernels/cpu/kernel_table.h"
-#include "kernels/cpu/small_floats.h"
 #include "kernels/cpu/vector_math.h"
-#include "tensor/codecs.h"
 
 namespace deepinfer {
 namespace {
 
 inline constexpr float kNoKeyMax = -1e30f;
-
-inline const uint8_t* Bytes(const std::byte* p) { return reinterpret_cast<const uint8_t*>(p); }
-
-template <class Isa>
-void CopyFloats(const std::byte* row, int64_t n, float* out) {
-  const float* src = reinterpret_cast<const float*>(row);
-  ForEachVector(n, [=](int64_t i, int count) {
-    StoreUpTo16<Isa>(out + i, LoadUpTo16<Isa>(src + i, count), count);
-  });
-}
-
-// n E4M3 codes, then n/32 UE8M0 scales.
-template <class Isa>
-void LoadWindowKey(KvFormat format, const std::byte* row, int64_t n, float* out) {
-  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
-  const uint8_t* codes = Bytes(row);
-  for (int64_t i = 0; i < n; i += 32) {
-    const typename Isa::Float scale = Isa::SetFloat(ScaleValue(codes[n + i / 32]));
-#pragma GCC unroll 4
-    for (int64_t j = i; j < i + 32; j += Isa::kLanes) {
-      Isa::StoreFloat(out + j, Isa::Multiply(LoadE4m3<Isa>(codes + j), scale));
-    }
-  }
-}
-
-// n/2 bytes of E2M1 pairs, then n/16 E4M3 scales.
-template <class Isa>
-void LoadCompressedKey(KvFormat format, const std::byte* row, int64_t n, float* out) {
-  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
-  const uint8_t* codes = Bytes(row);
-  for (int64_t i = 0; i < n; i += 16) {
-    const typename Isa::Vec scale = Isa::Set1(kE4m3Table[codes[n / 2 + i / 16]]);
-    Isa::Store(out + i, Isa::Mul(Isa::LoadE2m1(codes + i / 2), scale));
-  }
-}
-
-// n/2 bytes of E2M1 pairs; n/32 UE8M0 scales apart.
-template <class Isa>
-void LoadIndexKeyRow(KvFormat format, const std::byte* row, const std::byte* scales, int64_t n,
-                     float* out) {
-  if (format == KvFormat::kFloat32) return CopyFloats<Isa>(row, n, out);
-  const uint8_t* codes = Bytes(row);
-  for (int64_t i = 0; i < n; i += 32) {
-    const typename Isa::Vec scale = Isa::Set1(ScaleValue(Bytes(scales)[i / 32]));
-    Isa::Store(out + i, Isa::Mul(Isa::LoadE2m1(codes + i / 2), scale));
-    Isa::Store(out + i + 16, Isa::Mul(Isa::LoadE2m1(codes + i / 2 + 8), scale));
-  }
-}
 
 // Scores s [num_keys] of one head -> weights exp(s·scale - max), zeros up to kTileKeys. Returns
 // the factor by which what was summed before shrinks.
@@ -245,35 +195,8 @@ void RunAttention(const AttentionTask& task) {
 }
 
 template <class Isa>
-void RunIndexScores(const IndexTask& task) {
-  using Vec = typename Isa::Vec;
-  const int64_t d = task.shape->head_dim;
-  const int32_t heads = task.shape->num_heads;
-  float* keys = task.scratch;
-  float* dots = keys + kTileKeys * d;
-  for (int32_t i = 0; i < task.num_entries; ++i) {
-    const int64_t j = task.entries[i];
-    LoadIndexKeyRow<Isa>(task.shape->format, task.row->pages.IndexCodes(j),
-                         task.row->pages.IndexScales(j), d, keys + i * d);
-  }
-  DotMatrix<Isa>(task.q, d, heads, keys, d, task.num_entries, d, dots, kTileKeys);
-  alignas(64) float sums[kTileKeys];
-  ForEachVector(task.num_entries, [&](int64_t i, int n) {
-    Vec sum = Isa::Zero();
-    for (int32_t h = 0; h < heads; ++h) {
-      // Zero is the first operand, so that a NaN passes.
-      const Vec positive = Isa::Max(Isa::Zero(), LoadUpTo16<Isa>(dots + h * kTileKeys + i, n));
-      sum = Isa::Fma(positive, Isa::Set1(task.w[h]), sum);
-    }
-    Isa::Store(sums + i, sum);
-  });
-  for (int32_t i = 0; i < task.num_entries; ++i) task.scores[task.entries[i]] = sums[i];
-}
-
-template <class Isa>
 void FillAttention(AttentionKernels* kernels) {
   kernels->attention = RunAttention<Isa>;
-  kernels->index_scores = RunIndexScores<Isa>;
 }
 
 }  // namespace

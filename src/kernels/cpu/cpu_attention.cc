@@ -1,7 +1,6 @@
-// Attention and index scores of the CPU backend: the split into tasks.
+// Attention of the CPU backend: the split into tasks.
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/cpu_operators.h"
 
@@ -43,54 +42,6 @@ void CpuOperators::Attention(std::span<const AttentionRow> rows, const float* q,
     task.o = o + offset;
     task.scratch = scratch + slot * floats;
     kernels_.attention.attention(task);
-  });
-}
-
-void CpuOperators::IndexScores(std::span<const IndexRow> rows, const float* q, const float* w,
-                               const IndexShape& shape, int64_t stride, float* scores) {
-  const int64_t num_rows = static_cast<int64_t>(rows.size());
-  if (num_rows == 0) return;
-  const auto num_slots = [&](const IndexRow& row) {
-    return row.candidate_blocks == nullptr
-               ? int64_t{row.num_visible}
-               : int64_t{*row.num_candidate_blocks} * shape.candidate_block_size;
-  };
-  int64_t most = 0;
-  for (const IndexRow& row : rows) most = std::max(most, num_slots(row));
-  const int64_t tiles = std::max<int64_t>(CeilDiv(most, kTileKeys), 1);
-  RunTasks(num_rows, num_rows * stride, [&](int64_t t) {
-    std::fill_n(scores + t * stride, stride, -std::numeric_limits<float>::infinity());
-  });
-
-  const int64_t floats = TileScratchFloats(shape.num_heads, shape.head_dim);
-  float* scratch = slot_floats_.Get(pool_->num_threads() * floats);
-  RunTasksInSlots(num_rows * tiles, [&](int64_t index, int64_t slot) {
-    const int64_t t = index / tiles;
-    const IndexRow& row = rows[static_cast<size_t>(t)];
-    const int64_t begin = index % tiles * kTileKeys;
-    const int64_t end = std::min(begin + kTileKeys, num_slots(row));
-    int64_t entries[kTileKeys];
-    int32_t count = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      int64_t entry = i;
-      if (row.candidate_blocks != nullptr) {
-        const int64_t size = shape.candidate_block_size;
-        entry = row.candidate_blocks[i / size] * size + i % size;
-        if (entry >= row.num_visible) continue;
-      }
-      entries[count++] = entry;
-    }
-    if (count == 0) return;
-    IndexTask task;
-    task.row = &row;
-    task.shape = &shape;
-    task.q = q + t * shape.num_heads * shape.head_dim;
-    task.w = w + t * shape.num_heads;
-    task.entries = entries;
-    task.num_entries = count;
-    task.scores = scores + t * stride;
-    task.scratch = scratch + slot * floats;
-    kernels_.attention.index_scores(task);
   });
 }
 

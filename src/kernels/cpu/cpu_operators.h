@@ -40,6 +40,10 @@ class CpuOperators final : public ReferenceOperators {
                  const AttentionShape& shape, float* o) override;
   void IndexScores(std::span<const IndexRow> rows, const float* q, const float* w,
                    const IndexShape& shape, int64_t stride, float* scores) override;
+  void SelectCandidates(std::span<const IndexRow> rows, const float* scores, int64_t stride,
+                        const IndexShape& shape, int32_t* blocks, int32_t* num_blocks) override;
+  void SelectTopK(std::span<const IndexRow> rows, const float* scores, int64_t stride,
+                  const IndexShape& shape, int32_t* indices, int32_t* num_indices) override;
 
   void MoeFfn(int64_t num_rows, const float* x, const Fp8Rows& x_fp8,
               std::span<const ExpertWeights> experts, const ExpertWeights& shared,
@@ -67,6 +71,16 @@ class CpuOperators final : public ReferenceOperators {
   template <typename Fn>
   void RunTasksInSlots(int64_t num_tasks, Fn&& fn);
 
+  // The queries of all rows in integers, in memory valid until the next call.
+  const IndexQuery* PrepareQueries(int64_t num_rows, const float* q, const IndexShape& shape);
+  // Scores of the entries in slots [begin, begin + kTileKeys) of a row.
+  void ScoreTile(const IndexShape& shape, int64_t begin, IndexTask task) const;
+  // The k best of count(t) elements of every row t, of which source(t, first, n, out) yields or
+  // points to n from `first` on: their places, ascending, in out [num_rows, k].
+  template <typename Count, typename Source>
+  void SelectBest(int64_t num_rows, int32_t k, Count&& count, Source&& source, int32_t* out,
+                  int32_t* num_out);
+
   // Index of the kernel width for tasks over `outputs` outputs of `rows` rows.
   int LinearWidth(int64_t rows, int64_t outputs) const;
   // y rows = W x rows; group g of the outputs reads x_rows [g · num_rows, (g + 1) · num_rows).
@@ -90,6 +104,10 @@ class CpuOperators final : public ReferenceOperators {
   Scratch<float> mixes_;
   Scratch<float> slot_floats_;
   Scratch<uint8_t> product_codes_;
+  Scratch<std::byte> query_bytes_;
+  Scratch<float> best_values_;
+  Scratch<int32_t> best_indices_;
+  std::vector<IndexQuery> queries_;
   std::vector<const std::byte*> x_rows_;
   std::vector<float*> y_rows_;
   std::vector<ExpertRows> expert_rows_;

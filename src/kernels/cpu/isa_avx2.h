@@ -160,6 +160,34 @@ struct Avx2 {
   }
   static void StoreFloat(float* p, Float v) { _mm256_storeu_ps(p, v); }
 
+  // Bit i: lane i is greater than the bound.
+  static uint32_t MaskGreater(Vec x, float bound) {
+    const __m256 limit = _mm256_set1_ps(bound);
+    const int lo = _mm256_movemask_ps(_mm256_cmp_ps(x.lo, limit, _CMP_GT_OQ));
+    const int hi = _mm256_movemask_ps(_mm256_cmp_ps(x.hi, limit, _CMP_GT_OQ));
+    return static_cast<uint32_t>(lo | hi << 8);
+  }
+
+  // ---- products of bytes, and their sums as floats ----
+  static Float LoadFloats(const float* p) { return _mm256_loadu_ps(p); }
+  static Float FmaFloat(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  static Float MaxFloat(Float a, Float b) { return _mm256_max_ps(a, b); }
+  static Float ToFloat(Int v) { return _mm256_cvtepi32_ps(v); }
+  static Int LoadInt(const void* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  // The four bytes at p in every 32-bit lane.
+  static Int BroadcastInt(const uint8_t* p) {
+    int32_t bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return _mm256_set1_epi32(bits);
+  }
+  // Per 16-bit lane the sum of two products, unsigned byte of a times signed byte of b.
+  static Int MultiplyBytes(Int a, Int b) { return _mm256_maddubs_epi16(a, b); }
+  static Int AddShorts(Int a, Int b) { return _mm256_add_epi16(a, b); }
+  // Per 32-bit lane the sum of its two signed 16-bit halves.
+  static Int AddHalves(Int v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
+
   // r[i] lane j <-> r[j] lane i.
   static void Transpose(Int (&r)[kLanes]) {
     __m256i t[8];

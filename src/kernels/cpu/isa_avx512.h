@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace deepinfer {
 namespace {
@@ -128,6 +129,29 @@ struct Avx512 {
     return _mm512_permutexvar_ps(ShiftRight(v, shift), table);
   }
   static void StoreFloat(float* p, Float v) { _mm512_storeu_ps(p, v); }
+
+  // Bit i: lane i is greater than the bound.
+  static uint32_t MaskGreater(Vec x, float bound) {
+    return _mm512_cmp_ps_mask(x, Set1(bound), _CMP_GT_OQ);
+  }
+
+  // ---- products of bytes, and their sums as floats ----
+  static Float LoadFloats(const float* p) { return _mm512_loadu_ps(p); }
+  static Float FmaFloat(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  static Float MaxFloat(Float a, Float b) { return _mm512_max_ps(a, b); }
+  static Float ToFloat(Int v) { return _mm512_cvtepi32_ps(v); }
+  static Int LoadInt(const void* p) { return _mm512_loadu_si512(p); }
+  // The four bytes at p in every 32-bit lane.
+  static Int BroadcastInt(const uint8_t* p) {
+    int32_t bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return _mm512_set1_epi32(bits);
+  }
+  // Per 16-bit lane the sum of two products, unsigned byte of a times signed byte of b.
+  static Int MultiplyBytes(Int a, Int b) { return _mm512_maddubs_epi16(a, b); }
+  static Int AddShorts(Int a, Int b) { return _mm512_add_epi16(a, b); }
+  // Per 32-bit lane the sum of its two signed 16-bit halves.
+  static Int AddHalves(Int v) { return _mm512_madd_epi16(v, _mm512_set1_epi16(1)); }
 
   // r[i] lane j <-> r[j] lane i.
   static void Transpose(Int (&r)[kLanes]) {

@@ -83,18 +83,6 @@ struct AttentionTask {
   float* scratch = nullptr;
 };
 
-// Index scores of up to kTileKeys entries of one row.
-struct IndexTask {
-  const IndexRow* row = nullptr;
-  const IndexShape* shape = nullptr;
-  const float* q = nullptr;  // [num_heads, head_dim]
-  const float* w = nullptr;  // [num_heads]
-  const int64_t* entries = nullptr;
-  int32_t num_entries = 0;
-  float* scores = nullptr;  // of the row
-  float* scratch = nullptr;
-};
-
 // Keys that are dequantised together (numerics.md §7).
 inline constexpr int32_t kTileKeys = 64;
 
@@ -105,7 +93,43 @@ inline int64_t TileScratchFloats(int32_t num_heads, int32_t head_dim) {
 
 struct AttentionKernels {
   void (*attention)(const AttentionTask& task) = nullptr;
+};
+
+// The query of an indexer row in integers (index_kernels.h): heads in the lanes, padded with zeros
+// to padded_heads.
+struct IndexQuery {
+  bool is_exact = false;       // whether integers give the bits of fp32
+  int32_t max_key_spread = 0;  // largest difference of a key's exponents for which they do
+  int64_t padded_heads = 0;
+  int8_t* codes = nullptr;   // [head_dim / 4, padded_heads, 4], twice the values
+  int16_t* start = nullptr;  // [head_dim / 32, padded_heads, 2], takes the keys' offset away
+  float* scales = nullptr;   // [head_dim / 32, padded_heads]
+};
+
+// Index scores of up to kTileKeys entries of one row.
+struct IndexTask {
+  const IndexRow* row = nullptr;
+  const IndexShape* shape = nullptr;
+  const IndexQuery* query = nullptr;  // or nullptr
+  const float* q = nullptr;           // [num_heads, head_dim]
+  const float* w = nullptr;           // [num_heads]
+  const int64_t* entries = nullptr;
+  int32_t num_entries = 0;
+  float* scores = nullptr;   // of the row
+  float* scratch = nullptr;  // TileScratchFloats of the padded heads
+};
+
+struct IndexKernels {
+  int32_t head_lanes = 0;  // padded_heads is a multiple
+  void (*prepare_query)(const float* q, int32_t num_heads, int64_t dim,
+                        IndexQuery* query) = nullptr;
   void (*index_scores)(const IndexTask& task) = nullptr;
+  // Appends the elements of x [n] above the threshold, and `first` plus their places; returns
+  // their number. A NaN is above nothing.
+  int64_t (*scan_above)(const float* x, int64_t n, float threshold, int32_t first, float* values,
+                        int32_t* indices) = nullptr;
+  // out[b] = largest of x [8·b, 8·b + 8), NaN counted as -infinity.
+  void (*maxima_of_8)(const float* x, int64_t num_blocks, float* out) = nullptr;
 };
 
 // Everything of one level.
@@ -113,6 +137,7 @@ struct CpuKernels {
   LinearKernels linear;
   RowKernels row;
   AttentionKernels attention;
+  IndexKernels index;
 };
 
 }  // namespace deepinfer
