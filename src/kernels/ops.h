@@ -5,8 +5,14 @@
 // Contracts shared by all operators (numerics.md §7):
 // * T rows ("num_rows") are independent: a row's result depends on its own inputs only, never on
 //   T, its place in the batch, thread, tile or alignment. T = 0 is legal and does nothing.
-// * SeqK, all linears: K is cut into segments of 512; inside a segment one fp32 accumulator per
-//   output starts from 0 and walks k upwards; segment sums are added in ascending order.
+// * SeqK, linears of the f32fma family: K is cut into segments of 512; inside a segment one fp32
+//   accumulator per output starts from 0 and walks k upwards; segment sums are added in ascending
+//   order.
+// * Lane16 pairs, linears of the bf16dot family: K is filled up with zeros to blocks of 128. Lane
+//   j of 16 takes k = 8j..8j+7 of a block: t starts from 0 and for q = 0..3 takes the product of
+//   k = 8j+4+q, then that of k = 8j+q, by fma with the codes of the weight; the lane continues with
+//   fma(t, scale, lane). Then lanes are added at distance 8, 4, 2, 1. Denormal operands and results
+//   count as zero throughout.
 // * Lane16, all reductions: 16 partial sums, lane j takes k = j (mod 16) in ascending order with
 //   fma; then lanes are added pairwise at distance 8, 4, 2, 1.
 // * fp32 arithmetic, no contraction, denormals kept, except in the bf16dot family.
@@ -180,9 +186,8 @@ class Operators {
   virtual void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
                                 int32_t num_groups, float* y) = 0;
 
-  // y f32 [T, out] = W x with quantised rows; family bf16dot: per pair (2i, 2i+1) two fused
-  // multiply-adds, the odd element first, denormal inputs and results flushed to zero, as
-  // vdpbf16ps does. Segment sums are fp32 adds. w is kFp8Block32, kFp4Group32 or kBf16.
+  // y f32 [T, out] = W x with quantised rows; family bf16dot. w is kFp8Block32, kFp4Group32 or
+  // kBf16, in a multiple of 32.
   virtual void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) = 0;
 
   // Codes and scales of x f32 [T, k], groups of 32 (model.md §11.2).

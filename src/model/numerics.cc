@@ -4,7 +4,7 @@ namespace deepinfer {
 
 namespace {
 // Raised whenever a rounding constant or an accumulation order changes.
-constexpr std::string_view kRevision = "r1";
+constexpr std::string_view kRevision = "r2";
 }  // namespace
 
 std::string_view NumericsName(Numerics numerics) {

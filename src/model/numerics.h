@@ -20,7 +20,7 @@ std::string_view NumericsName(Numerics numerics);
 std::optional<Numerics> ParseNumerics(std::string_view name);
 
 // Identity of the arithmetic: two workers may exchange KV only if their ids are equal
-// (numerics.md §1). Example: "v41-ref_actq-f32fma+bf16dot-r1".
+// (numerics.md §1). Example: "v41-ref_actq-f32fma+bf16dot-r2".
 std::string NumericsId(Numerics numerics, std::string_view kernel_family);
 
 }  // namespace deepinfer

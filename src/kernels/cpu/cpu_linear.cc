@@ -1,6 +1,7 @@
 // Linears of the CPU backend: expansion of activations and the split into tasks.
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/cpu_operators.h"
 #include "tensor/quantize.h"
@@ -13,6 +14,12 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elements of one task of the activation quantiser.
 constexpr int64_t kQuantizeChunk = 4096;
+
+// Tasks a thread should find, so that one that fell behind can be overtaken.
+constexpr int64_t kTasksPerThread = 8;
+// Outputs of a bf16dot task: at most so many that the results of few rows stay in the first-level
+// cache.
+constexpr int64_t kMaxDotOutputs = 384;
 
 }  // namespace
 
@@ -27,13 +34,16 @@ int CpuOperators::LinearWidth(int64_t rows, int64_t outputs) const {
   return 0;
 }
 
-void CpuOperators::RunLinear(const LinearKernel (&kernels)[kNumLinearWidths], const WeightMatrix& w,
+int64_t CpuOperators::DotOutputs(int64_t num_outputs) const {
+  const int64_t even = CeilDiv(num_outputs, kTasksPerThread * pool_->num_threads());
+  return std::clamp(CeilDiv(even, kDotOutputUnit) * kDotOutputUnit, kDotOutputUnit, kMaxDotOutputs);
+}
+
+void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
                              int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows,
                              float* y) {
   if (num_rows == 0 || w.out_features == 0) return;
   const int64_t group_outputs = w.out_features / num_groups;
-  const int width = LinearWidth(num_rows, w.out_features);
-  const int64_t tile = int64_t{kVectorOutputs} << width;
   const int64_t tiles = CeilDiv(group_outputs, tile);
   const int64_t row_tasks = CeilDiv(num_rows, kMaxTaskRows);
   const int64_t rows_per_task = CeilDiv(num_rows, row_tasks);
@@ -50,24 +60,34 @@ void CpuOperators::RunLinear(const LinearKernel (&kernels)[kNumLinearWidths], co
     LinearTask task;
     task.weight = &w;
     task.first_output = group * group_outputs + in_group;
-    task.num_outputs = static_cast<int32_t>(std::min(tile, group_outputs - in_group));
+    task.num_outputs = std::min(tile, group_outputs - in_group);
     task.num_rows = std::min(rows_per_task, num_rows - row);
     if (task.num_rows <= 0) return;
     task.x = x_rows + group * num_rows + row;
     task.y = y_rows_.data() + row;
     task.y_column = task.first_output;
-    kernels[width](task);
+    kernel(task);
   });
 }
 
-const std::byte* CpuOperators::ExpandRows(int64_t num_rows, const Fp8Rows& x, int64_t k) {
-  const int64_t row_bytes = k * kernels_.linear.dot_bytes_per_element;
-  std::byte* rows = expanded_.Get(num_rows * row_bytes);
-  RunTasks(num_rows, num_rows * k, [&](int64_t m) {
-    kernels_.linear.expand_dot_row(x.codes + m * k, x.scales + m * (k / 32), k,
-                                   rows + m * row_bytes);
-  });
+std::byte* CpuOperators::DotRows(int64_t num_rows, int64_t k, Scratch<std::byte>* memory) {
+  const int64_t row_bytes = DotRowBytes(k);
+  std::byte* rows = memory->Get(num_rows * row_bytes);
+  x_rows_.resize(static_cast<size_t>(num_rows));
+  for (int64_t m = 0; m < num_rows; ++m) x_rows_[static_cast<size_t>(m)] = rows + m * row_bytes;
   return rows;
+}
+
+int64_t CpuOperators::DotRowBytes(int64_t k) const {
+  return kDotHeaderBytes + CeilDiv(k, kDotBlock) * kernels_.linear.dot_block_bytes;
+}
+
+void CpuOperators::ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t k,
+                                bool for_codes, std::byte* row) const {
+  DotRowHeader header;
+  header.is_moderate =
+      kernels_.linear.expand_fp8(codes, scales, k, for_codes, row + kDotHeaderBytes) && for_codes;
+  std::memcpy(row, &header, sizeof header);
 }
 
 void CpuOperators::LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) {
@@ -83,17 +103,19 @@ void CpuOperators::GroupedLinearF32(int64_t num_rows, const float* x, const Weig
           reinterpret_cast<const std::byte*>(x + (m * num_groups + g) * w.in_features);
     }
   }
-  RunLinear(kernels_.linear.f32fma, w, num_groups, num_rows, x_rows_.data(), y);
+  const int width = LinearWidth(num_rows, w.out_features);
+  RunLinear(kernels_.linear.f32fma[width], int64_t{kVectorOutputs} << width, w, num_groups,
+            num_rows, x_rows_.data(), y);
 }
 
 void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) {
   const int64_t k = w.in_features;
-  const std::byte* rows = ExpandRows(num_rows, x, k);
-  x_rows_.resize(static_cast<size_t>(num_rows));
-  for (int64_t m = 0; m < num_rows; ++m) {
-    x_rows_[static_cast<size_t>(m)] = rows + m * k * kernels_.linear.dot_bytes_per_element;
-  }
-  RunLinear(kernels_.linear.bf16dot, w, 1, num_rows, x_rows_.data(), y);
+  std::byte* rows = DotRows(num_rows, k, &expanded_);
+  const bool for_codes = w.format != WeightFormat::kBf16;
+  RunTasks(num_rows, num_rows * k, [&](int64_t m) {
+    ExpandFp8Row(x.codes + m * k, x.scales + m * (k / 32), k, for_codes, rows + m * DotRowBytes(k));
+  });
+  RunLinear(kernels_.linear.bf16dot, DotOutputs(w.out_features), w, 1, num_rows, x_rows_.data(), y);
 }
 
 void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {

@@ -83,16 +83,28 @@ class CpuOperators final : public ReferenceOperators {
 
   // Index of the kernel width for tasks over `outputs` outputs of `rows` rows.
   int LinearWidth(int64_t rows, int64_t outputs) const;
-  // y rows = W x rows; group g of the outputs reads x_rows [g · num_rows, (g + 1) · num_rows).
-  void RunLinear(const LinearKernel (&kernels)[kNumLinearWidths], const WeightMatrix& w,
+  // Outputs of one bf16dot task.
+  int64_t DotOutputs(int64_t num_outputs) const;
+  // y rows = W x rows, `tile` outputs a task; group g of the outputs reads x_rows
+  // [g · num_rows, (g + 1) · num_rows).
+  void RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
                  int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows, float* y);
-  // Rows in the bf16dot form, row_bytes apart, in memory valid until the next call.
-  const std::byte* ExpandRows(int64_t num_rows, const Fp8Rows& x, int64_t k);
+  // Memory for expanded rows, DotRowBytes apart, whose starts are then in x_rows_.
+  std::byte* DotRows(int64_t num_rows, int64_t k, Scratch<std::byte>* memory);
+  int64_t DotRowBytes(int64_t k) const;
+  // row = k codes, expanded for FP8 and FP4 weights if for_codes, else for bf16 weights.
+  void ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t k, bool for_codes,
+                    std::byte* row) const;
 
-  void MoeBlock(const MoeBatch& batch, const MoeShape& shape, float* out);
   void SortByExpert(const MoeBatch& batch, const MoeShape& shape);
+  void MoeExpand(const Fp8Rows& x, const MoeShape& shape, MoeBatch* batch);
+  void MoeLinear(LinearTask task, bool quantized) const;
   void MoeGateUp(const MoeBatch& batch, const MoeShape& shape);
-  void MoeActivate(const MoeBatch& batch, const MoeShape& shape);
+  void MoeGateUpTile(const MoeBatch& batch, const MoeShape& shape, const ExpertRows& expert,
+                     int64_t column);
+  void MoeQuantize(const MoeBatch& batch, const MoeShape& shape, const WeightMatrix& down,
+                   size_t pair, int64_t column, int64_t count, const float* values);
+  void MoeRepairProducts(const MoeBatch& batch, const MoeShape& shape);
   void MoeDown(const MoeBatch& batch, const MoeShape& shape, float* out);
 
   const CpuKernels& kernels_;
@@ -100,7 +112,6 @@ class CpuOperators final : public ReferenceOperators {
 
   Scratch<std::byte> expanded_;
   Scratch<std::byte> expanded_product_;
-  Scratch<float> product_;
   Scratch<float> mixes_;
   Scratch<float> slot_floats_;
   Scratch<uint8_t> product_codes_;
@@ -114,8 +125,11 @@ class CpuOperators final : public ReferenceOperators {
   std::vector<int32_t> pair_token_;    // of every sorted row
   std::vector<float> pair_weight_;     // routing weight of every sorted row
   std::vector<int32_t> pair_of_slot_;  // sorted row of (token, k)
-  std::vector<const std::byte*> product_rows_;
+  std::vector<std::byte*> product_rows_;
 };
+
+// A bf16dot task has a multiple of this many outputs: the rows of one scale block.
+inline constexpr int64_t kDotOutputUnit = 32;
 
 // Below this many multiply-adds waking other threads costs more than it saves.
 inline constexpr int64_t kMinSharedWork = 1 << 16;

@@ -13,18 +13,28 @@
 
 namespace deepinfer {
 
-// K of every linear is cut into segments of this length (numerics.md §7).
+// K of the f32fma linears is cut into segments of this length (numerics.md §7).
 inline constexpr int64_t kSegmentLength = 512;
-// Outputs of one vector: SIMD lanes run over outputs.
+// Outputs of one f32fma vector: SIMD lanes run over outputs.
 inline constexpr int32_t kVectorOutputs = 16;
+// K of the bf16dot linears is walked in blocks of this length (numerics.md §7).
+inline constexpr int64_t kDotBlock = 128;
+// Scale bytes of a block without scales: 1 for each of its four groups.
+inline constexpr uint32_t kUnitScales = 0x7F7F7F7Fu;
 // Rows of one linear task: their accumulators stay in the second-level cache.
 inline constexpr int64_t kMaxTaskRows = 256;
+
+// An expanded row of the bf16dot family starts with this; its blocks follow.
+struct DotRowHeader {
+  uint32_t is_moderate = 0;  // prepared for FP8 and FP4 weights (linear_dot_rows.h)
+};
+inline constexpr int64_t kDotHeaderBytes = 64;
 
 // One linear task: outputs [first_output, first_output + num_outputs) for some rows.
 struct LinearTask {
   const WeightMatrix* weight = nullptr;
   int64_t first_output = 0;
-  int32_t num_outputs = 0;              // at most the width of the kernel that is called
+  int64_t num_outputs = 0;              // f32fma: at most the width of the kernel that is called
   int64_t num_rows = 0;                 // at most kMaxTaskRows
   const std::byte* const* x = nullptr;  // start of every row, in the form of the family
   float* const* y = nullptr;            // start of every result row
@@ -32,21 +42,27 @@ struct LinearTask {
 };
 using LinearKernel = void (*)(const LinearTask& task);
 
-// Kernel widths: 16, 32 and 64 outputs. More outputs mean longer independent chains for few rows,
-// fewer leave registers for more rows.
+// Widths of the f32fma kernels: 16, 32 and 64 outputs. More outputs mean longer independent chains
+// for few rows, fewer leave registers for more rows.
 inline constexpr int kNumLinearWidths = 3;
 
 struct LinearKernels {
   LinearKernel f32fma[kNumLinearWidths] = {};
-  LinearKernel bf16dot[kNumLinearWidths] = {};
   // Largest number of rows for which 64 and 32 outputs at a time are the better shape.
   int64_t max_rows_of_64 = 0;
   int64_t max_rows_of_32 = 0;
-  // The bf16dot form of an activation row: bf16 values, or fp32 values with the elements of every
-  // pair exchanged where the instruction is emulated.
-  int32_t dot_bytes_per_element = 0;
-  void (*expand_dot_row)(const uint8_t* codes, const uint8_t* scales, int64_t k,
-                         std::byte* out) = nullptr;
+
+  // Any number of outputs.
+  LinearKernel bf16dot = nullptr;
+  // Bytes of a block of an expanded row.
+  int64_t dot_block_bytes = 0;
+  // Writes the blocks of k codes (a multiple of 32) and their scales, for FP8 and FP4 weights if
+  // for_codes, else for bf16 weights. False if the values are not moderate: the blocks are then
+  // those for bf16 weights.
+  bool (*expand_fp8)(const uint8_t* codes, const uint8_t* scales, int64_t k, bool for_codes,
+                     std::byte* blocks) = nullptr;
+  // Writes the blocks of a row of k bf16 values held in fp32, for bf16 weights.
+  void (*expand_bf16)(const float* x, int64_t k, std::byte* blocks) = nullptr;
 };
 
 // Kernels on one row. Reductions are Lane16.

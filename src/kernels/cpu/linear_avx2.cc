@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/isa_avx2.h"
 #include "kernels/cpu/levels.h"
+#include "kernels/cpu/linear_dot_avx2.h"
 #include "kernels/cpu/linear_families.h"
 
 namespace deepinfer {
@@ -21,11 +22,9 @@ struct Blocking {
 
 void FillLinearAvx2(LinearKernels* kernels) {
   FillWidths<F32FmaFamily<Avx2, Blocking>>(kernels->f32fma);
-  FillWidths<EmulatedDotFamily<Avx2, Blocking>>(kernels->bf16dot);
   kernels->max_rows_of_64 = 1;
   kernels->max_rows_of_32 = 2;
-  kernels->dot_bytes_per_element = 4;
-  kernels->expand_dot_row = ExpandSwappedRow<Avx2>;
+  FillDot<Fp8Avx2, Fp4Avx2, Bf16Avx2>(kernels);
 }
 
 }  // namespace deepinfer

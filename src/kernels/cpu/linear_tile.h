@@ -1,9 +1,8 @@
-// Linear kernel of one task (kernel_table.h), for every instruction set and both kernel families.
-// A chunk of the weights of 16·kVecs outputs is unpacked once into a first-level-cache buffer,
-// [step][output] with one 4-byte element per output and step, and all rows of the task run over
-// it. A step is one k (f32fma) or a pair of k (bf16dot on pairs); an accumulator starts from 0 in
-// every segment and the segment sums are added upwards (numerics.md §7), so neither the number of
-// rows nor the shape of the task can change a bit.
+// Linear kernel of one f32fma task (kernel_table.h), for every instruction set. A chunk of the
+// weights of 16·kVecs outputs is unpacked once into a first-level-cache buffer, [k][output] in
+// fp32, and all rows of the task run over it. An accumulator starts from 0 in every segment and the
+// segment sums are added upwards (numerics.md §7), so neither the number of rows nor the shape of
+// the task can change a bit.
 // Internal linkage on purpose (kernel_table.h).
 // Thread rule: pure functions on the data of one task.
 #pragma once
@@ -16,7 +15,7 @@
 namespace deepinfer {
 namespace {
 
-// acc[r][v] continues over `steps` steps. w: [steps][kVecs][16], x[r]: 4 bytes per step.
+// acc[r][v] continues over `steps` k. w: [steps][kVecs][16], x[r]: 4 bytes per k.
 template <class Family, int kRows, int kVecs>
 [[gnu::noinline]] void AccumulateRows(const float* w, const std::byte* const* x, int64_t x_offset,
                                       int64_t steps, float* acc) {
@@ -68,7 +67,7 @@ void AddSegment(const LinearTask& task, bool first, const float* acc) {
   for (int64_t m = 0; m < task.num_rows; ++m) {
     float* y = task.y[m] + task.y_column;
     for (int v = 0; v * kVectorOutputs < task.num_outputs; ++v, y += kVectorOutputs) {
-      const int left = task.num_outputs - v * kVectorOutputs;
+      const int left = static_cast<int>(task.num_outputs) - v * kVectorOutputs;
       typename Isa::Vec sum = Isa::Load(acc + (m * kVecs + v) * kVectorOutputs);
       if (left >= kVectorOutputs) {
         Isa::Store(y, first ? sum : Isa::Add(Isa::Load(y), sum));
@@ -79,12 +78,10 @@ void AddSegment(const LinearTask& task, bool first, const float* acc) {
   }
 }
 
-// Family: Isa, kElementsPerStep, kUnpackedBytes (size of the buffer), MaxRows<kVecs>, Step, Unpack,
-// and RowScope, a guard that lives while rows are accumulated.
+// Family: Isa, kUnpackedBytes (size of the buffer), MaxRows<kVecs>, Step and Unpack.
 template <class Family, int kVecs>
 void RunLinearTask(const LinearTask& task) {
-  constexpr int64_t kElements = Family::kElementsPerStep;
-  constexpr int64_t kChunk = Family::kUnpackedBytes / (kVecs * kVectorOutputs * 4) * kElements;
+  constexpr int64_t kChunk = Family::kUnpackedBytes / (kVecs * kVectorOutputs * 4);
   constexpr int kRows = Family::template MaxRows<kVecs>();
   static_assert(kSegmentLength % kChunk == 0);
   // Lanes past the last output stay zero.
@@ -96,17 +93,15 @@ void RunLinearTask(const LinearTask& task) {
     for (int64_t i = 0; i < task.num_rows * kVecs * kVectorOutputs; ++i) acc[i] = 0.0f;
     for (int64_t k0 = begin; k0 < end; k0 += kChunk) {
       const int64_t length = end - k0 < kChunk ? end - k0 : kChunk;
-      for (int32_t n = 0; n < task.num_outputs; n += kVectorOutputs) {
-        const int32_t left = task.num_outputs - n;
+      for (int64_t n = 0; n < task.num_outputs; n += kVectorOutputs) {
+        const int64_t left = task.num_outputs - n;
         Family::Unpack(*task.weight, task.first_output + n,
                        left < kVectorOutputs ? left : kVectorOutputs, k0, length, weights + n,
                        kVecs * kVectorOutputs);
       }
-      const typename Family::RowScope scope;
-      const int64_t steps = (length + kElements - 1) / kElements;
       for (int64_t m = 0; m < task.num_rows; m += kRows) {
         const int64_t rows = task.num_rows - m < kRows ? task.num_rows - m : kRows;
-        AccumulateBlock<Family, kRows, kVecs>(rows, weights, task.x + m, k0 / kElements * 4, steps,
+        AccumulateBlock<Family, kRows, kVecs>(rows, weights, task.x + m, 4 * k0, length,
                                               acc + m * kVecs * kVectorOutputs);
       }
     }

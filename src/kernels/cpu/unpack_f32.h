@@ -1,5 +1,4 @@
-// Unpacks the weights of up to 16 outputs to fp32, [k][output] (linear_tile.h). kSwap exchanges
-// the elements of every pair of k, the order in which the emulated bf16dot family walks them.
+// Unpacks the weights of up to 16 outputs to fp32, [k][output] (linear_tile.h).
 // One register holds as many weight rows as it has 32-bit lanes, so AVX2 does 16 outputs in two
 // passes. Every value is the product that the reference computes, code times scale, in fp32.
 // Internal linkage on purpose (kernel_table.h).
@@ -16,7 +15,7 @@
 namespace deepinfer {
 namespace {
 
-template <class Isa, int64_t kSwap>
+template <class Isa>
 struct UnpackF32 {
   using Int = typename Isa::Int;
   using Float = typename Isa::Float;
@@ -61,7 +60,7 @@ struct UnpackF32 {
     if (i < end) Put(out, stride, i, AllInside{}, v);
   }
   static void Put(float* out, int64_t stride, int64_t i, AllInside, Float v) {
-    Isa::StoreFloat(out + (i ^ kSwap) * stride, v);
+    Isa::StoreFloat(out + i * stride, v);
   }
 
   static void RunF32(const uint8_t* data, int64_t k, int64_t rows, int64_t length, float* out,
@@ -116,24 +115,6 @@ struct UnpackF32 {
     });
   }
 
-  // Codes E4M3 [k] with one scale per 32 -> out f32 [k], element i at i ^ swap.
-  static void ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t k, int64_t swap,
-                           float* out) {
-    alignas(64) float value[4][kLanes];
-    for (int64_t i = 0; i < k; i += 4 * kLanes) {
-      const int64_t left = k - i;
-      const Int v = Isa::LoadBytes(codes + i, left);
-#pragma GCC unroll 4
-      for (int b = 0; b < 4; ++b) {
-        // Lane j holds code i + 4j + b; a lane's four codes share a group.
-        Isa::StoreFloat(value[b], DecodeE4m3<Isa>(v, b));
-      }
-      for (int64_t j = 0; j < 4 * kLanes && j < left; ++j) {
-        out[(i + j) ^ swap] = value[j % 4][j / 4] * ScaleValue(scales[(i + j) / 32]);
-      }
-    }
-  }
-
   // One pass: at most kLanes outputs.
   static void Pass(const WeightMatrix& w, int64_t row, int64_t rows, int64_t k0, int64_t length,
                    float* out, int64_t stride) {
@@ -154,7 +135,7 @@ struct UnpackF32 {
       case WeightFormat::kFp8Group32:
         break;
     }
-    UnpackScalarF32(w, row, rows, k0, length, kSwap, out, stride);
+    UnpackScalarF32(w, row, rows, k0, length, out, stride);
   }
 
   static void Run(const WeightMatrix& w, int64_t row, int64_t rows, int64_t k0, int64_t length,

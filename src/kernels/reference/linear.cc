@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/denormals.h"
+#include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
 #include "kernels/reference/weight_row.h"
 #include "tensor/codecs.h"
@@ -28,28 +29,48 @@ float SeqKDot(const float* w, const float* x, int64_t k) {
   return total;
 }
 
-// SeqK of the bf16dot family inside one segment; the caller flushes denormals. An odd last element
-// pairs with zero, which leaves the accumulator unchanged.
-[[gnu::noinline]] float PairDotSegment(const float* w, const float* x, int64_t begin, int64_t end) {
-  float acc = 0.0f;
-  for (int64_t i = begin; i < end; i += 2) {
-    if (i + 1 < end) acc = std::fma(w[i + 1], x[i + 1], acc);
-    acc = std::fma(w[i], x[i], acc);
+// K of the bf16dot family with the zeros that fill its last block of 128.
+size_t PaddedLength(int64_t k) { return static_cast<size_t>((k + 127) / 128 * 128); }
+
+// One row of a weight of the bf16dot family, padded: values without their scales, and the scale of
+// every group of 32.
+struct CodedRow {
+  std::vector<float> codes, scales;
+};
+
+CodedRow ReadCodedRow(const WeightMatrix& w, int64_t row) {
+  const int64_t k = w.in_features;
+  CodedRow out{std::vector<float>(PaddedLength(k)), std::vector<float>(PaddedLength(k) / 32, 1.0f)};
+  if (w.format == WeightFormat::kBf16) {
+    UnpackWeightRow(w, row, out.codes.data());
+    return out;
   }
-  return acc;
+  const bool is_fp4 = w.format == WeightFormat::kFp4Group32;
+  const uint8_t* bytes = static_cast<const uint8_t*>(w.data) + row * (is_fp4 ? k / 2 : k);
+  const uint8_t* scales = w.scales + (is_fp4 ? row : row / 32) * (k / 32);
+  for (int64_t i = 0; i < k; ++i) {
+    out.codes[static_cast<size_t>(i)] =
+        is_fp4 ? E2m1ToFloat(static_cast<uint8_t>(bytes[i / 2] >> (4 * (i & 1))))
+               : E4m3ToFloat(bytes[i]);
+  }
+  for (int64_t g = 0; g < k / 32; ++g) out.scales[static_cast<size_t>(g)] = E8m0ToFloat(scales[g]);
+  return out;
 }
 
-float SeqKPairDot(const float* w, const float* x, int64_t k) {
-  float total = 0.0f;
-  for (int64_t begin = 0; begin < k; begin += kSegment) {
-    float acc;
-    {
-      const FlushDenormalsScope flush;
-      acc = PairDotSegment(w, x, begin, std::min(begin + kSegment, k));
+// Lane16 pairs of the bf16dot family (ops.h) with a padded x; the caller flushes denormals.
+[[gnu::noinline]] float PairDot(const CodedRow& w, const float* x) {
+  float lane[16] = {};
+  for (size_t i = 0; i < w.codes.size(); i += 8) {
+    const float* code = w.codes.data() + i;
+    float sum = 0.0f;
+    for (size_t q = 0; q < 4; ++q) {
+      sum = std::fma(code[4 + q], x[i + 4 + q], sum);
+      sum = std::fma(code[q], x[i + q], sum);
     }
-    total = begin == 0 ? acc : total + acc;
+    float& total = lane[i / 8 % 16];
+    total = std::fma(sum, w.scales[i / 32], total);
   }
-  return total;
+  return ReduceLanes(lane);
 }
 
 }  // namespace
@@ -112,16 +133,17 @@ void ReferenceOperators::GroupedLinearF32(int64_t num_rows, const float* x, cons
 void ReferenceOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
                                    float* y) {
   const int64_t k = w.in_features;
-  std::vector<float> rows(static_cast<size_t>(num_rows * k));
+  const size_t stride = PaddedLength(k);
+  std::vector<float> rows(static_cast<size_t>(num_rows) * stride);
   for (int64_t m = 0; m < num_rows; ++m) {
     DequantizeFp8Group32(x.codes + m * k, x.scales + m * k / 32, static_cast<int>(k),
-                         rows.data() + m * k);
+                         rows.data() + static_cast<size_t>(m) * stride);
   }
-  std::vector<float> row(static_cast<size_t>(k));
   for (int64_t n = 0; n < w.out_features; ++n) {
-    UnpackWeightRow(w, n, row.data());
+    const CodedRow row = ReadCodedRow(w, n);
+    const FlushDenormalsScope flush;
     for (int64_t m = 0; m < num_rows; ++m) {
-      y[m * w.out_features + n] = SeqKPairDot(row.data(), rows.data() + m * k, k);
+      y[m * w.out_features + n] = PairDot(row, rows.data() + static_cast<size_t>(m) * stride);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/reference/weight_row.h"
+#include "tensor/codecs.h"
 #include "unit/kernels/kernel_test_util.h"
 
 namespace deepinfer::test {
@@ -70,7 +71,7 @@ constexpr WeightFormat kAllFormats[] = {WeightFormat::kF32, WeightFormat::kBf16,
                                         WeightFormat::kFp8Block32, WeightFormat::kFp4Group32};
 constexpr WeightFormat kDotFormats[] = {WeightFormat::kBf16, WeightFormat::kFp8Block32,
                                         WeightFormat::kFp4Group32};
-// Outputs that are no multiple of a vector, K that is no multiple of a segment.
+// Outputs that are no multiple of a vector or panel, K that is no multiple of a segment or block.
 constexpr Shape kShapes[] = {{1, 32}, {15, 96}, {33, 544}, {70, 1120}, {300, 160}, {520, 64}};
 
 TEST_F(LinearTest, F32HasTheBitsOfTheReference) {
@@ -108,16 +109,16 @@ TEST_F(LinearTest, SumsNextToTheSmallestNormalNumber) {
   OwnedFp8Rows x(1, 32, 20);
   std::fill(x.codes.begin(), x.codes.end(), uint8_t{0});
   x.codes[0] = 0x01;  // 2^-9 · 2^-16
-  x.codes[1] = 0x78;  // 2^8 · 2^-16
+  x.codes[4] = 0x78;  // 2^8 · 2^-16, and k = 4 comes before k = 0
   x.scales[0] = 127 - 16;
   OwnedWeight w(WeightFormat::kBf16, kOut, 32, 21);
   std::memset(w.data.data(), 0, kOut * 32 * 2);
   for (int64_t n = 0; n < kOut; ++n) {
     const int64_t sign = n % 2, exponent = 1 + n / 2 % kExponents, mantissa = n / 2 / kExponents;
-    const uint16_t even = static_cast<uint16_t>((1 - sign) << 15 | exponent << 7 | mantissa);
-    const uint16_t odd = static_cast<uint16_t>(sign << 15 | (127 - 118) << 7);
-    std::memcpy(w.data.data() + n * 64, &even, 2);
-    std::memcpy(w.data.data() + n * 64 + 2, &odd, 2);
+    const uint16_t second = static_cast<uint16_t>((1 - sign) << 15 | exponent << 7 | mantissa);
+    const uint16_t first = static_cast<uint16_t>(sign << 15 | (127 - 118) << 7);
+    std::memcpy(w.data.data() + n * 64, &second, 2);
+    std::memcpy(w.data.data() + n * 64 + 8, &first, 2);
   }
   std::vector<float> expected(kOut), y(kOut);
   reference_->LinearFp8(1, x.view(), w.matrix, expected.data());
@@ -135,6 +136,82 @@ TEST_F(LinearTest, ScalesAtTheEndsOfTheirRange) {
     CheckF32(format, {37, 160}, ScaleKind::kExtreme, 1);
     CheckFp8(format, {37, 672}, ScaleKind::kExtreme, 1);
   }
+}
+
+// A row with a NaN or with values out of the moderate range leaves its neighbours alone.
+TEST_F(LinearTest, ExtremeRowsBesideUsualOnes) {
+  for (WeightFormat format : kDotFormats) {
+    const OwnedWeight w(format, 70, 544, 30);
+    for (int64_t rows : {3, 20}) {
+      OwnedFp8Rows x(rows, 544, 31);
+      x.scales[17 + 2] = 255;              // row 1
+      x.scales[2 * 17] = 20;               // row 2
+      x.codes[5] = rows == 20 ? 0x7F : 0;  // row 0
+      if (rows == 20) x.scales[11 * 17 + 16] = 200;
+      std::vector<float> expected(static_cast<size_t>(rows * 70)), y(expected.size());
+      reference_->LinearFp8(rows, x.view(), w.matrix, expected.data());
+      EXPECT_EQ(std::count_if(expected.begin(), expected.end(), [](float v) { return v != v; }),
+                rows == 20 ? 140 : 70);
+      ForEachBackend(2, [&](Operators& ops) {
+        ops.LinearFp8(rows, x.view(), w.matrix, y.data());
+        EXPECT_TRUE(SameBits(y, expected)) << "format " << static_cast<int>(format);
+      });
+    }
+  }
+}
+
+// One output with a NaN or an extreme scale among usual ones, in every place of a panel.
+TEST_F(LinearTest, ExtremeOutputsBesideUsualOnes) {
+  constexpr int64_t kOut = 40, kIn = 416;
+  for (int64_t rows : {1, 12}) {
+    const OwnedFp8Rows x(rows, kIn, 32);
+    for (int64_t n = 0; n < kOut; n += 3) {
+      OwnedWeight fp8(WeightFormat::kFp8Block32, kOut, kIn, 33);
+      fp8.data.data()[n * kIn + 7 * n] = n % 2 == 0 ? 0x7F : 0xFF;
+      OwnedWeight fp4(WeightFormat::kFp4Group32, kOut, kIn, 34);
+      fp4.scales[static_cast<size_t>(n * (kIn / 32) + n % 13)] = n % 2 == 0 ? 255 : 30;
+      for (const OwnedWeight* w : {&fp8, &fp4}) {
+        std::vector<float> expected(static_cast<size_t>(rows * kOut)), y(expected.size());
+        reference_->LinearFp8(rows, x.view(), w->matrix, expected.data());
+        ForEachBackend(1, [&](Operators& ops) {
+          ops.LinearFp8(rows, x.view(), w->matrix, y.data());
+          EXPECT_TRUE(SameBits(y, expected)) << "output " << n;
+        });
+      }
+    }
+  }
+}
+
+// FP8, FP4 and bf16 weights of equal values give equal bits.
+TEST_F(LinearTest, StoredFormsOfEqualValuesGiveEqualBits) {
+  constexpr int64_t kOut = 64, kIn = 288, kRows = 12;
+  OwnedWeight fp4(WeightFormat::kFp4Group32, kOut, kIn, 40);
+  OwnedWeight fp8(WeightFormat::kFp8Block32, kOut, kIn, 41);
+  OwnedWeight bf16(WeightFormat::kBf16, kOut, kIn, 42);
+  std::fill(fp4.scales.begin(), fp4.scales.end(), uint8_t{122});
+  std::fill(fp8.scales.begin(), fp8.scales.end(), uint8_t{122});
+  std::vector<float> row(kIn);
+  for (int64_t n = 0; n < kOut; ++n) {
+    UnpackWeightRow(fp4.matrix, n, row.data());
+    for (int64_t i = 0; i < kIn; ++i) {
+      const float value = row[static_cast<size_t>(i)];
+      fp8.data.data()[n * kIn + i] = FloatToE4m3(value * 0x1p5f);
+      const uint16_t half = FloatToBf16(value);
+      std::memcpy(bf16.data.data() + 2 * (n * kIn + i), &half, 2);
+    }
+  }
+  const OwnedFp8Rows x(kRows, kIn, 43);
+  std::vector<float> expected(kRows * kOut), y(expected.size());
+  reference_->LinearFp8(kRows, x.view(), fp4.matrix, expected.data());
+  ExpectMeaningful(expected);
+  ForEachBackend(1, [&](Operators& ops) {
+    for (const OwnedWeight* w : {&fp4, &fp8, &bf16}) {
+      for (int64_t rows : {int64_t{1}, kRows}) {
+        ops.LinearFp8(rows, x.view(), w->matrix, y.data());
+        EXPECT_TRUE(SameBits(y.data(), expected.data(), rows * kOut));
+      }
+    }
+  });
 }
 
 TEST_F(LinearTest, EveryScaleByteAndCode) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "kernels/backends.h"
 #include "kernels/reference/weight_row.h"
@@ -156,6 +157,40 @@ TEST(ReferenceLinear, SegmentsOf512AreSummedApart) {
   EXPECT_EQ(y, 0x1p24f + 512.0f);
   ops->LinearF32(1, x.data(), {WeightFormat::kF32, 1, 512, w.data(), nullptr}, &y);
   EXPECT_EQ(y, 0x1p24f);
+}
+
+// y of a bf16 row against ones.
+float DotWithOnes(const std::vector<float>& values) {
+  std::vector<uint16_t> w;
+  for (float v : values) w.push_back(FloatToBf16(v));
+  const int64_t k = static_cast<int64_t>(values.size());
+  const std::vector<uint8_t> codes(values.size(), FloatToE4m3(1.0f));
+  const std::vector<uint8_t> scales(values.size() / 32, 127);
+  float y = NAN;
+  MakeReferenceOperators()->LinearFp8(1, {codes.data(), scales.data()},
+                                      {WeightFormat::kBf16, 1, k, w.data(), nullptr}, &y);
+  return y;
+}
+
+// Beside 2^24 only even sums last: of the eight k of its lane, taken in the order 4, 0, 5, 1, 6, 2,
+// 7, 3, those that come before it count together and those behind it one by one.
+TEST(ReferenceLinear, PairsOfABlockAreSummedLaneByLane) {
+  const std::map<size_t, float> kept_of_eight = {{0, 0.0f}, {7, 8.0f}, {8, 0.0f}, {130, 4.0f}};
+  for (const auto& [big, kept] : kept_of_eight) {
+    std::vector<float> values(256, 1.0f);
+    values[big] = 0x1p24f;
+    EXPECT_EQ(DotWithOnes(values), 0x1p24f + 248.0f + kept) << big;
+  }
+}
+
+TEST(ReferenceLinear, TheHigherElementOfAPairComesFirst) {
+  std::vector<float> values(32, 0.0f);
+  values[4] = 0x1p24f;
+  values[5] = 1.0f;
+  values[1] = -0x1p24f;
+  EXPECT_EQ(DotWithOnes(values), 0.0f);
+  std::swap(values[5], values[1]);
+  EXPECT_EQ(DotWithOnes(values), 1.0f);
 }
 
 // The bf16dot family flushes denormal products and results; fp32 sums keep them.
