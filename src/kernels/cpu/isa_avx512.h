@@ -3,11 +3,11 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include "kernels/cpu/intrinsics.h"
 
 namespace deepinfer {
 namespace {

@@ -3,7 +3,11 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include "kernels/cpu/intrinsics.h"
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/cpu/isa_avx2.h"
 #include "kernels/cpu/linear_dot.h"
 

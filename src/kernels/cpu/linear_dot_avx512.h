@@ -4,7 +4,11 @@
 // takes them apart. Internal linkage on purpose (kernel_table.h). Thread rule: pure functions.
 #pragma once
 
-#include "kernels/cpu/intrinsics.h"
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
 #include "kernels/cpu/isa_avx512.h"
 #include "kernels/cpu/linear_dot.h"
 
@@ -202,8 +206,8 @@ struct Bf16Avx512 {
                                                       _mm512_loadu_si512(block + 64));
       const __m512i second = _mm512_permutex2var_epi16(_mm512_loadu_si512(block + 128), words,
                                                        _mm512_loadu_si512(block + 192));
-      pairs[2 * p] = _mm512_shuffle_i64x2(first, second, 0x44);
-      pairs[2 * p + 1] = _mm512_shuffle_i64x2(first, second, 0xEE);
+      pairs[2 * p] = _mm512_shuffle_i32x4(first, second, 0x44);
+      pairs[2 * p + 1] = _mm512_shuffle_i32x4(first, second, 0xEE);
     }
     Isa::FromPairs(pairs, w);
   }

@@ -3,9 +3,10 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstdint>
 
-#include "kernels/cpu/intrinsics.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/vector_math.h"
 
