@@ -244,7 +244,7 @@ void Linear(benchmark::State& state, WeightFormat format, bool quantized, IsaLev
   Backend backend(level, threads);
   for (auto _ : state) {
     if (quantized) {
-      backend.ops->LinearFp8(rows, x.fp8(), w.matrix, y.data());
+      backend.ops->LinearFp8(rows, x.fp8(), w.matrix, Rounding::kNone, y.data());
     } else {
       backend.ops->LinearF32(rows, x.values.data(), w.matrix, y.data());
     }
@@ -331,7 +331,7 @@ void AttentionStep(benchmark::State& state, IsaLevel level, int threads, int64_t
   pages.entries_per_block = 128;
   pages.main_row_bytes = entry_bytes;
   backend.ops->StoreCompressed(kEntries, Values(int64_t{kEntries} * 512).data(), 512, shape.format,
-                               0, pages);
+                               false, 0, pages);
   std::vector<int32_t> selected(kSelected);
   for (int32_t i = 0; i < kSelected; ++i) selected[static_cast<size_t>(i)] = i * 31;
   const int32_t num_selected = kSelected;

@@ -16,6 +16,8 @@
 // * Lane16, all reductions: 16 partial sums, lane j takes k = j (mod 16) in ascending order with
 //   fma; then lanes are added pairwise at distance 8, 4, 2, 1.
 // * fp32 arithmetic, no contraction, denormals kept, except in the bf16dot family.
+// * Rounding says whether results are rounded to bf16 after the last fp32 operation. Rounded
+//   values stay in fp32 arrays, so one set of operators serves every mode (numerics.md §2).
 // Arrays are dense and row-major; "f32 [a, b]" gives dtype and shape. Inputs and outputs must not
 // overlap unless the operator says "in place".
 //
@@ -42,6 +44,12 @@ enum class WeightFormat : uint8_t {
   kFp4Group32,  // E2M1 pairs [out, in/2], UE8M0 scale [out, in/32]
 };
 
+// R(x) of model.md §1: how an operator leaves its results.
+enum class Rounding : uint8_t {
+  kNone,  // fp32 as computed
+  kBf16,  // nearest even bf16 value, denormals kept, a NaN stays a NaN
+};
+
 // A borrowed weight matrix; y = W x.
 struct WeightMatrix {
   WeightFormat format = WeightFormat::kF32;
@@ -51,7 +59,8 @@ struct WeightMatrix {
   const uint8_t* scales = nullptr;  // nullptr for kF32, kBf16
 };
 
-// Activation rows quantised by QuantizeFp8: codes E4M3 [T, K], scales UE8M0 [T, K/32].
+// Activation rows in FP8, from QuantizeFp8 or a stored table: codes E4M3 [T, K], scales UE8M0 [T,
+// K/32].
 struct Fp8Rows {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;
@@ -98,6 +107,9 @@ struct AttentionShape {
   int32_t num_heads = 0;
   int32_t head_dim = 0;
   float scale = 0.0f;  // head_dim^-0.5
+  // kBf16: the softmax weights that multiply the values are rounded, relative to the running
+  // maximum of their tile; the sums of the denominator stay fp32. q must then be bf16 values.
+  Rounding weights = Rounding::kNone;
 };
 
 // One query row of the indexer.
@@ -128,6 +140,9 @@ struct MoeShape {
   int32_t num_experts = 0;
   int32_t topk = 0;
   float swiglu_limit = 0.0f;
+  // Of w1·x, w3·x, every expert's row and out; the SwiGLU product and the sum over experts are
+  // fp32 before (model.md §9).
+  Rounding rounding = Rounding::kNone;
 };
 
 class Operators {
@@ -155,26 +170,26 @@ class Operators {
   virtual void Replicate(int64_t num_rows, const float* x, int32_t copies, int64_t dim,
                          float* h) = 0;
 
-  // out f32 [T, dim] = w · (x · 1/sqrt(mean(x²) + eps)), one rounding per product; w bf16 [dim].
-  // In place allowed.
+  // out f32 [T, dim] = R(w · (x · 1/sqrt(mean(x²) + eps))), one fp32 rounding per product; w bf16
+  // [dim]. In place allowed.
   virtual void RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim, float eps,
-                       float* out) = 0;
+                       Rounding rounding, float* out) = 0;
 
   // h f32 [T, n, dim] -> pre f32 [T, n], post f32 [T, n], comb f32 [T, n, n] (model.md §5).
   virtual void HcMixes(int64_t num_rows, const float* h, const HcSite& site, const HcShape& shape,
                        float* pre, float* post, float* comb) = 0;
 
-  // out f32 [T, dim] = sum over copies, ascending, of pre[c]·h[c].
+  // out f32 [T, dim] = R(sum over copies, ascending, of pre[c]·h[c]).
   virtual void HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
-                     float* out) = 0;
+                     Rounding rounding, float* out) = 0;
 
-  // out f32 [T, n, dim]: out[k] = post[k]·x + sum over j ascending of comb[j, k]·h[j].
+  // out f32 [T, n, dim]: out[k] = R(post[k]·x + sum over j ascending of comb[j, k]·h[j]).
   virtual void HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
-                      const float* comb, const HcShape& shape, float* out) = 0;
+                      const float* comb, const HcShape& shape, Rounding rounding, float* out) = 0;
 
-  // out[t · out_stride + i] = mean over copies of h f32 [T, n, dim], i < dim; DSpark's record.
-  virtual void HcMean(int64_t num_rows, const float* h, const HcShape& shape, float* out,
-                      int64_t out_stride) = 0;
+  // out[t · out_stride + i] = R(mean over copies of h f32 [T, n, dim]), i < dim; DSpark's record.
+  virtual void HcMean(int64_t num_rows, const float* h, const HcShape& shape, Rounding rounding,
+                      float* out, int64_t out_stride) = 0;
 
   // ---- linears ----
 
@@ -186,9 +201,20 @@ class Operators {
   virtual void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
                                 int32_t num_groups, float* y) = 0;
 
-  // y f32 [T, out] = W x with quantised rows; family bf16dot. w is kFp8Block32, kFp4Group32 or
+  // y f32 [T, out] = R(W x) with quantised rows; family bf16dot. w is kFp8Block32, kFp4Group32 or
   // kBf16, in a multiple of 32.
-  virtual void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) = 0;
+  virtual void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                         Rounding rounding, float* y) = 0;
+
+  // y f32 [T, groups·n]: GroupedLinearF32 on quantised rows of groups·in elements; family bf16dot,
+  // w and in as in LinearFp8.
+  virtual void GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                                int32_t num_groups, float* y) = 0;
+
+  // y f32 [T, out] = R(W x), x f32 [T, in] holding bf16 values; family bf16dot. w is kBf16, or as
+  // in LinearFp8.
+  virtual void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
+                          Rounding rounding, float* y) = 0;
 
   // Codes and scales of x f32 [T, k], groups of 32 (model.md §11.2).
   virtual void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) = 0;
@@ -196,9 +222,10 @@ class Operators {
   // ---- attention ----
 
   // Rotates the last rotary_dim channels of every head of x f32 [T, heads, head_dim] at
-  // positions[t]; inverse = conjugate. In place.
+  // positions[t]; inverse = conjugate. The rotated channels are rounded. In place.
   virtual void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-                    const int32_t* positions, const RopeTable& table, bool inverse) = 0;
+                    const int32_t* positions, const RopeTable& table, bool inverse,
+                    Rounding rounding) = 0;
 
   // Writes window rows x f32 [T, n] in their stored form to dst [T, WindowRowBytes].
   virtual void StoreWindowRows(int64_t num_rows, const float* x, int64_t n, KvFormat format,
@@ -217,14 +244,16 @@ class Operators {
 
   // ---- compressor and indexer ----
 
-  // Ratio-2 pooling: latent f32 [T, n] = softmax over the two gates g0, g1, per channel, applied
-  // to kv0, kv1; these are f32 [T, n] with rows in_stride floats apart (model.md §7).
+  // Ratio-2 pooling: latent f32 [T, n] = R(softmax over the two gates g0, g1, per channel, applied
+  // to kv0, kv1); these are f32 [T, n] with rows in_stride floats apart (model.md §7).
   virtual void CompressPair(int64_t num_rows, const float* kv0, const float* g0, const float* kv1,
-                            const float* g1, int64_t n, int64_t in_stride, float* latent) = 0;
+                            const float* g1, int64_t n, int64_t in_stride, Rounding rounding,
+                            float* latent) = 0;
 
   // Stores compressed entries x f32 [T, n] as entries first, first+1, ... of the pages.
+  // fp4_by_reciprocal: codes from x · fp32(1/scale) instead of x / scale (model.md §11.4).
   virtual void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format,
-                               int64_t first, const KvPages& pages) = 0;
+                               bool fp4_by_reciprocal, int64_t first, const KvPages& pages) = 0;
 
   // Stores index keys x f32 [T, n] likewise.
   virtual void StoreIndexKeys(int64_t num_rows, const float* x, int64_t n, KvFormat format,
@@ -272,11 +301,15 @@ class Operators {
   virtual void EngramGather(int64_t num_rows, const int64_t* ids, int32_t num_columns,
                             const WeightMatrix& table, float* out) = 0;
 
-  // h f32 [T, n, dim] += gate · value, gates per copy from kvv f32 [T, (n+1)·dim] (model.md
+  // The same rows of a kFp8Group32 table as FP8 rows of columns·width elements: the stored bytes.
+  virtual void EngramGatherFp8(int64_t num_rows, const int64_t* ids, int32_t num_columns,
+                               const WeightMatrix& table, Fp8RowsOut out) = 0;
+
+  // h f32 [T, n, dim] = R(h + gate · value), gates per copy from kvv f32 [T, (n+1)·dim] (model.md
   // §10.3); rows with is_image != 0 stay. q_weight, k_weight bf16 [n, dim]. In place.
   virtual void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
-                          const uint16_t* k_weight, const uint8_t* is_image,
-                          const HcShape& shape) = 0;
+                          const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape,
+                          Rounding rounding) = 0;
 
   // x f32 [count] *= factor. In place.
   virtual void Scale(int64_t count, float factor, float* x) = 0;

@@ -47,8 +47,14 @@ Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
 
 Status Model::Step(std::span<const SequenceStep> sequences, bool want_main_hidden, StepOutput* out,
                    StepProbe* probe) {
-  const StepContext context{ops_,     &config_,    &weights_,         &layout_,
-                            &hasher_, rope_.get(), options_.numerics, &workspace_};
+  const StepContext context{ops_,
+                            &config_,
+                            &weights_,
+                            &layout_,
+                            &hasher_,
+                            rope_.get(),
+                            ArithmeticOf(options_.numerics, options_.prod_deviations),
+                            &workspace_};
   try {
     const Workspace::Scope scope(&workspace_);
     StepRunner runner(context, sequences, want_main_hidden, probe);

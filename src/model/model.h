@@ -22,6 +22,7 @@ namespace deepinfer {
 
 struct ModelOptions {
   Numerics numerics = Numerics::kRefActq;
+  ProdDeviations prod_deviations;  // off only in tests
   // Off only in tests: caches keep fp32 rows (numerics.md §2, f32_nokvq).
   KvFormat kv_format = KvFormat::kQuantized;
   // Positions the RoPE tables cover; clipped to the model's maximum.
@@ -49,7 +50,9 @@ class Model {
   Operators* ops() const { return ops_; }
   int32_t max_positions() const { return max_positions_; }
   int64_t workspace_bytes() const { return workspace_.capacity_bytes(); }
-  std::string numerics_id() const { return NumericsId(options_.numerics, ops_->family_id()); }
+  std::string numerics_id() const {
+    return NumericsId(options_.numerics, options_.prod_deviations, ops_->family_id());
+  }
 
   // Runs the rows and updates pages and slots. Preconditions (the engine's duty): positions below
   // max_positions, ids in range, pages present. resource_exhausted when scratch memory is not to

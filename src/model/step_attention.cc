@@ -16,18 +16,18 @@ void StepRunner::RunAttention(int32_t layer, const float* u, float* out) {
   const Rows input = Quantize(u, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
   QuantizedLinear(input, t, w.wq_a, qr);
-  ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, eps, qr);
+  ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, eps, stream(), qr);
   Probe("qr", layer, qr, t, config_.q_lora_rank);
   const Rows query_input = Quantize(qr, t, config_.q_lora_rank);
   float* q = Floats(t * heads * d);
   QuantizedLinear(query_input, t, w.wq_b, q);
-  ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false);
+  ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
   Probe("q", layer, q, t, heads * d);
 
   float* kv = Floats(t * d);
   QuantizedLinear(input, t, w.wkv, kv);
-  ops_->RmsNorm(t, kv, w.kv_norm, d, eps, kv);
-  ops_->Rope(t, kv, 1, config_.head_dim, positions_, rope, false);
+  ops_->RmsNorm(t, kv, w.kv_norm, d, eps, stream(), kv);
+  ops_->Rope(t, kv, 1, config_.head_dim, positions_, rope, false, stream());
   std::byte* step_rows = context_.workspace->Bytes(t * context_.layout->window_row_bytes);
   ops_->StoreWindowRows(t, kv, d, context_.layout->format, step_rows);
 
@@ -35,16 +35,28 @@ void StepRunner::RunAttention(int32_t layer, const float* u, float* out) {
 
   const std::vector<AttentionRow> rows = AttentionRows(layer, step_rows);
   const AttentionShape shape{context_.layout->format, config_.num_heads, config_.head_dim,
-                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)))};
+                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                             context_.arithmetic.attention_weights};
   float* o = Floats(t * heads * d);
   ops_->Attention(rows, q, w.sink, shape, o);
   Probe("o_rot", layer, o, t, heads * d);
-  ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true);
-  float* groups = Floats(t * config_.o_groups * config_.o_lora_rank);
-  ops_->GroupedLinearF32(t, o, w.wo_a, config_.o_groups, groups);
-  QuantizedLinear(Quantize(groups, t, config_.o_groups * config_.o_lora_rank), t, w.wo_b, out);
-
+  // What wo_a quantises is the fp32 attention output.
+  ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true, Rounding::kNone);
+  ProjectOutput(layer, o, out);
   StoreRings(layer, step_rows);
+}
+
+void StepRunner::ProjectOutput(int32_t layer, const float* o, float* out) {
+  const AttentionWeights& w = Weights(layer).block.attention;
+  const int64_t t = num_rows_, width = config_.o_groups * config_.o_lora_rank;
+  float* groups = Floats(t * width);
+  if (context_.arithmetic.wo_a_fp8) {
+    const Rows rows = Quantize(o, t, config_.num_heads * config_.head_dim);
+    ops_->GroupedLinearFp8(t, rows.fp8, w.wo_a, config_.o_groups, groups);
+  } else {
+    ops_->GroupedLinearF32(t, o, w.wo_a, config_.o_groups, groups);
+  }
+  QuantizedLinear(Quantize(groups, t, width), t, w.wo_b, out);
 }
 
 std::vector<AttentionRow> StepRunner::AttentionRows(int32_t layer,

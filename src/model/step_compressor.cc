@@ -20,7 +20,7 @@ void StepRunner::PublishEntries(int32_t layer) {
 void StepRunner::PublishSingles(int32_t layer, const float* u) {
   const CompressorWeights& w = Weights(layer).compressor;
   float* latents = Floats(num_rows_ * config_.head_dim);
-  ops_->LinearF32(num_rows_, u, w.wkv, latents);
+  Bf16Linear(u, num_rows_, w.wkv, stream(), latents);
   std::vector<EntryGroup> groups;
   for (const RowRun& run : runs_) {
     groups.push_back({&run, run.start, run.first_row, run.num_rows});
@@ -35,8 +35,8 @@ void StepRunner::PublishPairs(int32_t layer, const float* u) {
   const int32_t source = config_.KvSourceOf(layer);
   float* kv = Floats(num_rows_ * n);
   float* gate = Floats(num_rows_ * n);
-  ops_->LinearF32(num_rows_, u, w.wkv, kv);
-  ops_->LinearF32(num_rows_, u, w.wgate, gate);
+  Bf16Linear(u, num_rows_, w.wkv, Rounding::kNone, kv);
+  Bf16Linear(u, num_rows_, w.wgate, Rounding::kNone, gate);
 
   float* latents = Floats((num_rows_ + static_cast<int64_t>(runs_.size())) / 2 * n + n);
   std::vector<EntryGroup> groups;
@@ -53,14 +53,15 @@ void StepRunner::PublishPairs(int32_t layer, const float* u) {
     // A group opened by an earlier step closes with the first row of this one.
     if (run.num_rows > 0 && run.start % 2 == 1) {
       const float* open = ring_row(run.start - 1);
-      ops_->CompressPair(1, open, open + n, run_kv, run_gate, n, n, latents + num_entries * n);
+      ops_->CompressPair(1, open, open + n, run_kv, run_gate, n, n, stream(),
+                         latents + num_entries * n);
       group.count = 1;
     }
     const int64_t skip = run.start % 2;
     const int64_t pairs = std::max<int64_t>(0, run.num_rows - skip) / 2;
     const float* k0 = run_kv + skip * n;
     const float* g0 = run_gate + skip * n;
-    ops_->CompressPair(pairs, k0, g0, k0 + n, g0 + n, n, 2 * n,
+    ops_->CompressPair(pairs, k0, g0, k0 + n, g0 + n, n, 2 * n, stream(),
                        latents + (num_entries + group.count) * n);
     group.count += pairs;
     num_entries += group.count;
@@ -81,7 +82,7 @@ void StepRunner::StoreEntries(int32_t layer, float* latents, const std::vector<E
   const int64_t n = config_.head_dim, index_dim = config_.index_head_dim;
   const int32_t ratio = config_.ratio(layer), source = config_.KvSourceOf(layer);
   const KvFormat format = context_.layout->format;
-  ops_->RmsNorm(num_entries, latents, w.norm, n, config_.rms_eps, latents);
+  ops_->RmsNorm(num_entries, latents, w.norm, n, config_.rms_eps, stream(), latents);
   Probe("latent", layer, latents, num_entries, n);
 
   // An entry rotates at the position of its first token.
@@ -95,10 +96,10 @@ void StepRunner::StoreEntries(int32_t layer, float* latents, const std::vector<E
   ops_->CopyToDevice(positions, host_positions.data(), num_entries * 4);
 
   float* keys = Floats(num_entries * index_dim);
-  ops_->LinearF32(num_entries, latents, w.index_wk, keys);
-  ops_->RmsNorm(num_entries, keys, w.index_k_norm, index_dim, config_.rms_eps, keys);
-  ops_->Rope(num_entries, keys, 1, config_.index_head_dim, positions, Rope(layer), false);
-  ops_->Rope(num_entries, latents, 1, config_.head_dim, positions, Rope(layer), false);
+  Bf16Linear(latents, num_entries, w.index_wk, stream(), keys);
+  ops_->RmsNorm(num_entries, keys, w.index_k_norm, index_dim, config_.rms_eps, stream(), keys);
+  ops_->Rope(num_entries, keys, 1, config_.index_head_dim, positions, Rope(layer), false, stream());
+  ops_->Rope(num_entries, latents, 1, config_.head_dim, positions, Rope(layer), false, stream());
   Probe("index_key_rotated", layer, keys, num_entries, index_dim);
   Probe("latent_rotated", layer, latents, num_entries, n);
   for (const EntryGroup& g : groups) {
@@ -107,8 +108,8 @@ void StepRunner::StoreEntries(int32_t layer, float* latents, const std::vector<E
     const int64_t skip = std::clamp<int64_t>(s.write_from / ratio - g.first_entry, 0, g.count);
     const int64_t row = g.first_row + skip;
     const KvPages pages = context_.layout->Pages(source, s.pool, s.block_table);
-    ops_->StoreCompressed(g.count - skip, latents + row * n, n, format, g.first_entry + skip,
-                          pages);
+    ops_->StoreCompressed(g.count - skip, latents + row * n, n, format,
+                          context_.arithmetic.fp4_by_reciprocal, g.first_entry + skip, pages);
     ops_->StoreIndexKeys(g.count - skip, keys + row * index_dim, index_dim, format,
                          g.first_entry + skip, pages);
   }

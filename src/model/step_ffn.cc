@@ -7,10 +7,11 @@ namespace deepinfer {
 void StepRunner::RunMoe(int32_t layer, const float* u, float* out) {
   const MoeWeights& w = Weights(layer).block.moe;
   const int64_t t = num_rows_;
-  const MoeShape shape{config_.dim, config_.moe_inter_dim, config_.num_experts,
-                       config_.experts_per_token, config_.swiglu_limit};
+  const MoeShape shape{config_.dim,          config_.moe_inter_dim,
+                       config_.num_experts,  config_.experts_per_token,
+                       config_.swiglu_limit, stream()};
   float* logits = Floats(t * shape.num_experts);
-  ops_->LinearF32(t, u, w.gate, logits);
+  Bf16Linear(u, t, w.gate, Rounding::kNone, logits);
   CheckFinite(logits, shape.num_experts, "router logits");
   int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
   float* weights = Floats(t * shape.topk);
@@ -28,7 +29,6 @@ void StepRunner::RunEngram(int32_t layer) {
   const Workspace::Scope scope(context_.workspace);
   const EngramWeights& w = Weights(layer).engram;
   const int64_t columns = context_.hasher->num_columns();
-  const int64_t width = columns * config_.engram.head_dim;
   std::vector<int64_t> host_ids(static_cast<size_t>(num_rows_ * columns));
   for (const RowRun& run : runs_) {
     context_.hasher->RowIds(index, run.sequence->tokens, run.sequence->is_image, run.start,
@@ -36,13 +36,24 @@ void StepRunner::RunEngram(int32_t layer) {
   }
   int64_t* ids = context_.workspace->Array<int64_t>(num_rows_ * columns);
   ops_->CopyToDevice(ids, host_ids.data(), num_rows_ * columns * 8);
-  float* rows = Floats(num_rows_ * width);
-  ops_->EngramGather(num_rows_, ids, static_cast<int32_t>(columns), w.table, rows);
   float* kvv = Floats(num_rows_ * (config_.hc_mult + 1) * config_.dim);
-  // Table rows lie on the FP8 grid, so quantising them changes no value.
-  QuantizedLinear(Quantize(rows, num_rows_, width), num_rows_, w.wkv, kvv);
-  ops_->EngramGate(num_rows_, h_, kvv, w.q_weight, w.k_weight, is_image_, Hc());
+  QuantizedLinear(EngramRows(w, ids), num_rows_, w.wkv, kvv);
+  ops_->EngramGate(num_rows_, h_, kvv, w.q_weight, w.k_weight, is_image_, Hc(), stream());
   Probe("engram_out", layer, h_, num_rows_, config_.hc_mult * config_.dim);
+}
+
+StepRunner::Rows StepRunner::EngramRows(const EngramWeights& w, const int64_t* ids) {
+  const int32_t columns = static_cast<int32_t>(context_.hasher->num_columns());
+  const int64_t width = columns * config_.engram.head_dim;
+  if (context_.arithmetic.engram_stored_rows && w.table.format == WeightFormat::kFp8Group32) {
+    const Fp8RowsOut rows = NewFp8Rows(num_rows_, width);
+    ops_->EngramGatherFp8(num_rows_, ids, columns, w.table, rows);
+    return {nullptr, rows};
+  }
+  // Rows of a dequantised table lie on the FP8 grid, so quantising them changes no value.
+  float* rows = Floats(num_rows_ * width);
+  ops_->EngramGather(num_rows_, ids, columns, w.table, rows);
+  return Quantize(rows, num_rows_, width);
 }
 
 }  // namespace deepinfer

@@ -22,10 +22,11 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
   const Workspace::Scope scope(context_.workspace);
   float* q = Floats(t * heads * d);
   QuantizedLinear(qr, t, w.wq_b, q);
-  ops_->Rope(t, q, config_.index_num_heads, config_.index_head_dim, positions_, Rope(layer), false);
+  ops_->Rope(t, q, config_.index_num_heads, config_.index_head_dim, positions_, Rope(layer), false,
+             stream());
   if (context_.layout->format == KvFormat::kQuantized) ops_->QdqFp4Group32(t * heads, q, d);
   float* weights = Floats(t * heads);
-  ops_->LinearF32(t, u, w.weights_proj, weights);
+  Bf16Linear(u, t, w.weights_proj, stream(), weights);
   ops_->Scale(t * heads,
               static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)) /
                                  std::sqrt(static_cast<double>(heads))),

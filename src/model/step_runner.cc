@@ -93,10 +93,10 @@ void StepRunner::RunLayer(int32_t layer) {
   Probe("hc_comb.attn", layer, comb, num_rows_, n * n);
   RunAttention(layer, u, o);
   Probe("attn_out", layer, o, num_rows_, dim);
-  ops_->HcPost(num_rows_, o, h_, post, comb, hc, h_next_);
+  ops_->HcPost(num_rows_, o, h_, post, comb, hc, stream(), h_next_);
 
-  ops_->HcPre(num_rows_, h_next_, pre, hc, u);
-  ops_->RmsNorm(num_rows_, u, w.ffn_norm, dim, config_.rms_eps, u);
+  ops_->HcPre(num_rows_, h_next_, pre, hc, stream(), u);
+  ops_->RmsNorm(num_rows_, u, w.ffn_norm, dim, config_.rms_eps, stream(), u);
   Probe("ffn_in", layer, u, num_rows_, dim);
   ops_->HcMixes(num_rows_, h_next_, w.hc_ffn, hc, pre_, post, comb);
   Probe("hc_pre.ffn", layer, pre_, num_rows_, n);
@@ -104,14 +104,15 @@ void StepRunner::RunLayer(int32_t layer) {
   Probe("hc_comb.ffn", layer, comb, num_rows_, n * n);
   RunMoe(layer, u, o);
   Probe("ffn_out", layer, o, num_rows_, dim);
-  ops_->HcPost(num_rows_, o, h_next_, post, comb, hc, h_);
+  ops_->HcPost(num_rows_, o, h_next_, post, comb, hc, stream(), h_);
   Probe("h", layer, h_, num_rows_, n * dim);
   Probe("pre", layer, pre_, num_rows_, n);
 }
 
 void StepRunner::AttentionInput(int32_t layer, float* u) {
-  ops_->HcPre(num_rows_, h_, pre_, Hc(), u);
-  ops_->RmsNorm(num_rows_, u, Weights(layer).block.attn_norm, config_.dim, config_.rms_eps, u);
+  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), u);
+  ops_->RmsNorm(num_rows_, u, Weights(layer).block.attn_norm, config_.dim, config_.rms_eps,
+                stream(), u);
 }
 
 void StepRunner::KeepDecoderRows() {
@@ -148,7 +149,7 @@ void StepRunner::RecordTarget(int32_t layer) {
   const auto it = std::find(targets.begin(), targets.end(), layer);
   if (!want_main_hidden_ || it == targets.end()) return;
   if (main_hidden_ == nullptr) main_hidden_ = Floats(num_rows_ * TargetsWidth());
-  ops_->HcMean(num_rows_, h_, Hc(), main_hidden_ + (it - targets.begin()) * config_.dim,
+  ops_->HcMean(num_rows_, h_, Hc(), stream(), main_hidden_ + (it - targets.begin()) * config_.dim,
                TargetsWidth());
 }
 
@@ -156,9 +157,9 @@ void StepRunner::RunHead(StepOutput* out) {
   const HcShape hc = Hc();
   const int64_t dim = hc.dim, vocab = config_.vocab_size;
   float* y = Floats(num_rows_ * dim);
-  ops_->HcPre(num_rows_, h_, pre_, hc, y);
+  ops_->HcPre(num_rows_, h_, pre_, hc, stream(), y);
   Probe("final_in", -1, y, num_rows_, dim);
-  ops_->RmsNorm(num_rows_, y, context_.weights->norm, dim, config_.rms_eps, y);
+  ops_->RmsNorm(num_rows_, y, context_.weights->norm, dim, config_.rms_eps, stream(), y);
   Probe("final_normed", -1, y, num_rows_, dim);
   if (main_hidden_ != nullptr) {
     out->main_hidden.resize(static_cast<size_t>(num_rows_ * TargetsWidth()));
@@ -175,7 +176,7 @@ void StepRunner::RunHead(StepOutput* out) {
     total += rows;
   }
   float* logits = Floats(total * vocab);
-  ops_->LinearF32(total, y, context_.weights->head, logits);
+  Bf16Linear(y, total, context_.weights->head, Rounding::kNone, logits);
   int64_t row = 0;
   for (RowRun& run : runs_) {
     const int64_t rows = NumLogitRows(run);
@@ -201,19 +202,32 @@ StepRunner::Selection StepRunner::NewSelection(int32_t width) {
 StepRunner::Rows StepRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {
   Rows rows;
   rows.x = x;
-  if (context_.numerics == Numerics::kRef) return rows;
-  const Fp8RowsOut out{context_.workspace->Array<uint8_t>(num_rows * k),
-                       context_.workspace->Array<uint8_t>(num_rows * k / 32)};
+  if (!context_.arithmetic.fp8_activations) return rows;
+  const Fp8RowsOut out = NewFp8Rows(num_rows, k);
   ops_->QuantizeFp8(num_rows, x, k, out);
   rows.fp8 = out;
   return rows;
 }
 
+Fp8RowsOut StepRunner::NewFp8Rows(int64_t num_rows, int64_t k) {
+  return {context_.workspace->Array<uint8_t>(num_rows * k),
+          context_.workspace->Array<uint8_t>(num_rows * k / 32)};
+}
+
 void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y) {
   if (x.fp8.codes != nullptr) {
-    ops_->LinearFp8(num_rows, x.fp8, w, y);
+    ops_->LinearFp8(num_rows, x.fp8, w, stream(), y);
   } else {
     ops_->LinearF32(num_rows, x.x, w, y);
+  }
+}
+
+void StepRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w,
+                            Rounding rounding, float* y) {
+  if (stream() == Rounding::kBf16) {
+    ops_->LinearBf16(num_rows, x, w, rounding, y);
+  } else {
+    ops_->LinearF32(num_rows, x, w, y);
   }
 }
 

@@ -26,7 +26,7 @@ struct StepContext {
   const KvLayout* layout;
   const EngramHasher* hasher;
   const RopeTables* rope;
-  Numerics numerics;
+  Arithmetic arithmetic;
   Workspace* workspace;
 };
 
@@ -47,7 +47,7 @@ class StepRunner {
     Status status;
   };
 
-  // Activation rows in both forms a linear may want: f32, and quantised in ref_actq.
+  // Activation rows in both forms a linear may want: f32, and FP8 where the mode asks for it.
   struct Rows {
     const float* x = nullptr;
     Fp8Rows fp8;
@@ -71,7 +71,12 @@ class StepRunner {
   void RunHead(StepOutput* out);
   void RecordTarget(int32_t layer);
   Rows Quantize(const float* x, int64_t num_rows, int64_t k);
+  Fp8RowsOut NewFp8Rows(int64_t num_rows, int64_t k);
+  // Linear with FP8 or FP4 weights; y = R(W x).
   void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
+  // Linear with bf16 weights; y = R(W x), or fp32 where rounding is kNone.
+  void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, Rounding rounding,
+                  float* y);
   static Status NotFinite(std::string_view what);
   void CheckFinite(const float* x, int64_t cols, std::string_view what);
   void Probe(std::string_view name, int32_t layer, float* data, int64_t rows, int64_t cols);
@@ -81,6 +86,8 @@ class StepRunner {
 
   // step_attention.cc
   void RunAttention(int32_t layer, const float* u, float* out);
+  // out = wo_b · wo_a · o, o f32 [T, heads·head_dim].
+  void ProjectOutput(int32_t layer, const float* o, float* out);
   void StoreRings(int32_t layer, const std::byte* step_rows);
   std::vector<AttentionRow> AttentionRows(int32_t layer, const std::byte* step_rows) const;
 
@@ -109,6 +116,7 @@ class StepRunner {
   // step_ffn.cc
   void RunMoe(int32_t layer, const float* u, float* out);
   void RunEngram(int32_t layer);
+  Rows EngramRows(const EngramWeights& w, const int64_t* ids);
 
   const LayerWeights& Weights(int32_t layer) const {
     return context_.weights->layers[static_cast<size_t>(layer)];
@@ -117,6 +125,7 @@ class StepRunner {
     return context_.config->ratio(layer) == 0 ? context_.rope->plain()
                                               : context_.rope->compressed();
   }
+  Rounding stream() const { return context_.arithmetic.stream; }
   HcShape Hc() const;
   // Columns of main_hidden_.
   int64_t TargetsWidth() const {

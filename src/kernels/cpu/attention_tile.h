@@ -15,12 +15,13 @@ namespace {
 
 inline constexpr float kNoKeyMax = -1e30f;
 
-// Scores s [num_keys] of one head -> weights exp(s·scale - max), zeros up to kTileKeys. Returns
-// the factor by which what was summed before shrinks.
+// Scores s [num_keys] of one head -> weights exp(s·scale - max), rounded as the shape says after
+// they were summed. Returns the factor by which what was summed before shrinks.
 template <class Isa>
-float SoftmaxTile(float* s, int num_keys, float scale, float* max, float* sum) {
+float SoftmaxTile(float* s, int num_keys, const AttentionShape& shape, float* max, float* sum) {
   using Vec = typename Isa::Vec;
-  const Vec factor = Isa::Set1(scale);
+  const Vec factor = Isa::Set1(shape.scale);
+  const bool round = shape.weights == Rounding::kBf16;
   Vec largest = Isa::Set1(*max);
   ForEachVector(num_keys, [=, &largest](int64_t i, int n) {
     const Vec scaled = Isa::Mul(LoadUpTo16<Isa>(s + i, n), factor);
@@ -36,6 +37,7 @@ float SoftmaxTile(float* s, int num_keys, float scale, float* max, float* sum) {
     StoreUpTo16<Isa>(s + i, weight, n);
     // Weights are not negative, so the zeros of a partial vector leave every lane as it is.
     total = Isa::Add(total, n == 16 ? weight : Isa::LoadPartial(s + i, n));
+    if (round) StoreUpTo16<Isa>(s + i, Isa::RoundBf16(weight), n);
   });
   alignas(64) float alpha[16];
   Isa::Store(alpha, VectorExp<Isa>(Isa::Set1(*max - new_max)));
@@ -154,8 +156,8 @@ class AttentionState {
     float alpha[kHeads];
     float* weights = scores_ + int64_t{h} * kTileKeys;
     for (int i = 0; i < kHeads; ++i) {
-      alpha[i] = SoftmaxTile<Isa>(weights + i * kTileKeys, num_keys, task_.shape->scale,
-                                  &max_[h + i], &sum_[h + i]);
+      alpha[i] = SoftmaxTile<Isa>(weights + i * kTileKeys, num_keys, *task_.shape, &max_[h + i],
+                                  &sum_[h + i]);
     }
     AddValuesHeads<Isa, kHeads, kVecs>(keys_, num_keys, d_, weights, alpha, task_.o + h * d_);
   }

@@ -40,8 +40,7 @@ int64_t CpuOperators::DotOutputs(int64_t num_outputs) const {
 }
 
 void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
-                             int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows,
-                             float* y) {
+                             int32_t num_groups, int64_t num_rows, Rounding rounding, float* y) {
   if (num_rows == 0 || w.out_features == 0) return;
   const int64_t group_outputs = w.out_features / num_groups;
   const int64_t tiles = CeilDiv(group_outputs, tile);
@@ -63,19 +62,37 @@ void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile, const Wei
     task.num_outputs = std::min(tile, group_outputs - in_group);
     task.num_rows = std::min(rows_per_task, num_rows - row);
     if (task.num_rows <= 0) return;
-    task.x = x_rows + group * num_rows + row;
+    task.x = x_rows_.data() + group * num_rows + row;
     task.y = y_rows_.data() + row;
     task.y_column = task.first_output;
     kernel(task);
+    for (int64_t m = 0; m < task.num_rows; ++m) {
+      Round(rounding, task.num_outputs, task.y[m] + task.y_column);
+    }
   });
 }
 
-std::byte* CpuOperators::DotRows(int64_t num_rows, int64_t k, Scratch<std::byte>* memory) {
-  const int64_t row_bytes = DotRowBytes(k);
-  std::byte* rows = memory->Get(num_rows * row_bytes);
-  x_rows_.resize(static_cast<size_t>(num_rows));
-  for (int64_t m = 0; m < num_rows; ++m) x_rows_[static_cast<size_t>(m)] = rows + m * row_bytes;
-  return rows;
+void CpuOperators::SetRows(int64_t num_rows, int32_t num_groups, const std::byte* x,
+                           int64_t part_bytes) {
+  x_rows_.resize(static_cast<size_t>(num_groups * num_rows));
+  for (int64_t g = 0; g < num_groups; ++g) {
+    for (int64_t m = 0; m < num_rows; ++m) {
+      x_rows_[static_cast<size_t>(g * num_rows + m)] = x + (m * num_groups + g) * part_bytes;
+    }
+  }
+}
+
+template <typename Expand>
+void CpuOperators::RunDotLinear(int64_t num_rows, const WeightMatrix& w, int32_t num_groups,
+                                Rounding rounding, Expand&& expand, float* y) {
+  const int64_t num_parts = num_rows * num_groups;
+  const int64_t row_bytes = DotRowBytes(w.in_features);
+  std::byte* rows = expanded_.Get(num_parts * row_bytes);
+  RunTasks(num_parts, num_parts * w.in_features,
+           [&](int64_t i) { expand(i, rows + i * row_bytes); });
+  SetRows(num_rows, num_groups, rows, row_bytes);
+  RunLinear(kernels_.linear.bf16dot, DotOutputs(w.out_features), w, num_groups, num_rows, rounding,
+            y);
 }
 
 int64_t CpuOperators::DotRowBytes(int64_t k) const {
@@ -96,26 +113,41 @@ void CpuOperators::LinearF32(int64_t num_rows, const float* x, const WeightMatri
 
 void CpuOperators::GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
                                     int32_t num_groups, float* y) {
-  x_rows_.resize(static_cast<size_t>(num_groups * num_rows));
-  for (int64_t g = 0; g < num_groups; ++g) {
-    for (int64_t m = 0; m < num_rows; ++m) {
-      x_rows_[static_cast<size_t>(g * num_rows + m)] =
-          reinterpret_cast<const std::byte*>(x + (m * num_groups + g) * w.in_features);
-    }
-  }
+  SetRows(num_rows, num_groups, reinterpret_cast<const std::byte*>(x), 4 * w.in_features);
   const int width = LinearWidth(num_rows, w.out_features);
   RunLinear(kernels_.linear.f32fma[width], int64_t{kVectorOutputs} << width, w, num_groups,
-            num_rows, x_rows_.data(), y);
+            num_rows, Rounding::kNone, y);
 }
 
-void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) {
+void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                             Rounding rounding, float* y) {
+  RunFp8Linear(num_rows, x, w, 1, rounding, y);
+}
+
+void CpuOperators::GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                                    int32_t num_groups, float* y) {
+  RunFp8Linear(num_rows, x, w, num_groups, Rounding::kNone, y);
+}
+
+void CpuOperators::RunFp8Linear(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                                int32_t num_groups, Rounding rounding, float* y) {
   const int64_t k = w.in_features;
-  std::byte* rows = DotRows(num_rows, k, &expanded_);
   const bool for_codes = w.format != WeightFormat::kBf16;
-  RunTasks(num_rows, num_rows * k, [&](int64_t m) {
-    ExpandFp8Row(x.codes + m * k, x.scales + m * (k / 32), k, for_codes, rows + m * DotRowBytes(k));
-  });
-  RunLinear(kernels_.linear.bf16dot, DotOutputs(w.out_features), w, 1, num_rows, x_rows_.data(), y);
+  const auto expand = [&](int64_t i, std::byte* row) {
+    ExpandFp8Row(x.codes + i * k, x.scales + i * (k / 32), k, for_codes, row);
+  };
+  RunDotLinear(num_rows, w, num_groups, rounding, expand, y);
+}
+
+void CpuOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
+                              Rounding rounding, float* y) {
+  const int64_t k = w.in_features;
+  const auto expand = [&](int64_t m, std::byte* row) {
+    const DotRowHeader header;  // in the form for bf16 weights, which serves all
+    std::memcpy(row, &header, sizeof header);
+    kernels_.linear.expand_bf16(x + m * k, k, row + kDotHeaderBytes);
+  };
+  RunDotLinear(num_rows, w, 1, rounding, expand, y);
 }
 
 void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {

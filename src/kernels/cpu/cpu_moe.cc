@@ -188,6 +188,8 @@ void CpuOperators::MoeGateUpTile(const MoeBatch& batch, const MoeShape& shape,
   MoeLinear(task, batch.quantized);
   for (int64_t m = 0; m < expert.count; ++m) {
     const size_t pair = static_cast<size_t>(expert.first + m);
+    Round(shape.rounding, task.num_outputs, gate_rows[m]);
+    Round(shape.rounding, task.num_outputs, up_rows[m]);
     kernels_.row.swiglu(task.num_outputs, pair_weight_[pair], shape.swiglu_limit, up_rows[m],
                         gate_rows[m]);
     if (batch.quantized) {
@@ -251,6 +253,9 @@ void CpuOperators::MoeDown(const MoeBatch& batch, const MoeShape& shape, float* 
       task.x = product_rows_.data() + expert.first;
       task.y = rows + expert.first;
       MoeLinear(task, batch.quantized);
+      for (int64_t m = 0; m < expert.count; ++m) {
+        Round(shape.rounding, task.num_outputs, task.y[m]);
+      }
     }
     const int64_t shared_first = num_pairs - batch.num_tokens;
     for (int64_t t = 0; t < batch.num_tokens; ++t) {
@@ -261,6 +266,7 @@ void CpuOperators::MoeDown(const MoeBatch& batch, const MoeShape& shape, float* 
         kernels_.row.add(task.num_outputs, rows[pair], sum);
       }
       kernels_.row.add(task.num_outputs, rows[shared_first + t], sum);
+      Round(shape.rounding, task.num_outputs, sum);
     }
   });
 }

@@ -25,9 +25,15 @@ CpuOperators::CpuOperators(const CpuKernels& kernels, ThreadPool* pool)
     : kernels_(kernels), pool_(pool) {}
 
 void CpuOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim,
-                           float eps, float* out) {
-  RunTasks(num_rows, num_rows * dim,
-           [&](int64_t t) { kernels_.row.rms_norm(x + t * dim, w, dim, eps, out + t * dim); });
+                           float eps, Rounding rounding, float* out) {
+  RunTasks(num_rows, num_rows * dim, [&](int64_t t) {
+    kernels_.row.rms_norm(x + t * dim, w, dim, eps, out + t * dim);
+    Round(rounding, dim, out + t * dim);
+  });
+}
+
+void CpuOperators::Round(Rounding rounding, int64_t n, float* x) const {
+  if (rounding == Rounding::kBf16) kernels_.row.round_bf16(n, x);
 }
 
 void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
@@ -64,41 +70,47 @@ void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
 }
 
 void CpuOperators::HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
-                         float* out) {
+                         Rounding rounding, float* out) {
   const int64_t n = shape.num_copies, dim = shape.dim;
   const int64_t chunks = CeilDiv(dim, kChannelChunk);
   RunTasks(num_rows * chunks, num_rows * n * dim, [&](int64_t index) {
     const int64_t t = index / chunks;
     const int64_t begin = index % chunks * kChannelChunk;
-    kernels_.row.hc_pre(h + t * n * dim, pre + t * n, shape.num_copies, dim, begin,
-                        std::min(begin + kChannelChunk, dim), out + t * dim);
+    const int64_t end = std::min(begin + kChannelChunk, dim);
+    kernels_.row.hc_pre(h + t * n * dim, pre + t * n, shape.num_copies, dim, begin, end,
+                        out + t * dim);
+    Round(rounding, end - begin, out + t * dim + begin);
   });
 }
 
 void CpuOperators::HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
-                          const float* comb, const HcShape& shape, float* out) {
+                          const float* comb, const HcShape& shape, Rounding rounding, float* out) {
   const int64_t n = shape.num_copies, dim = shape.dim;
   const int64_t chunks = CeilDiv(dim, kChannelChunk);
   RunTasks(num_rows * chunks, num_rows * n * n * dim, [&](int64_t index) {
     const int64_t t = index / chunks;
     const int64_t begin = index % chunks * kChannelChunk;
+    const int64_t end = std::min(begin + kChannelChunk, dim);
     kernels_.row.hc_post(x + t * dim, h + t * n * dim, post + t * n, comb + t * n * n,
-                         shape.num_copies, dim, begin, std::min(begin + kChannelChunk, dim),
-                         out + t * n * dim);
+                         shape.num_copies, dim, begin, end, out + t * n * dim);
+    for (int64_t k = 0; k < n; ++k) {
+      Round(rounding, end - begin, out + (t * n + k) * dim + begin);
+    }
   });
 }
 
 void CpuOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-                        const int32_t* positions, const RopeTable& table, bool inverse) {
+                        const int32_t* positions, const RopeTable& table, bool inverse,
+                        Rounding rounding) {
   RunTasks(num_rows, num_rows * num_heads * table.rotary_dim, [&](int64_t t) {
     ReferenceOperators::Rope(1, x + t * num_heads * head_dim, num_heads, head_dim, positions + t,
-                             table, inverse);
+                             table, inverse, rounding);
   });
 }
 
 void CpuOperators::EngramGate(int64_t num_rows, float* h, const float* kvv,
                               const uint16_t* q_weight, const uint16_t* k_weight,
-                              const uint8_t* is_image, const HcShape& shape) {
+                              const uint8_t* is_image, const HcShape& shape, Rounding rounding) {
   const int64_t n = shape.num_copies, dim = shape.dim;
   RunTasks(num_rows * n, num_rows * n * dim, [&](int64_t index) {
     const int64_t t = index / n, c = index % n;
@@ -106,6 +118,7 @@ void CpuOperators::EngramGate(int64_t num_rows, float* h, const float* kvv,
     const float* row = kvv + t * (n + 1) * dim;
     kernels_.row.engram_gate(row + c * dim, row + n * dim, q_weight + c * dim, k_weight + c * dim,
                              dim, shape.rms_eps, h + index * dim);
+    Round(rounding, dim, h + index * dim);
   });
 }
 

@@ -20,22 +20,28 @@ class CpuOperators final : public ReferenceOperators {
   CpuOperators(const CpuKernels& kernels, ThreadPool* pool);
 
   void RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim, float eps,
-               float* out) override;
+               Rounding rounding, float* out) override;
   void HcMixes(int64_t num_rows, const float* h, const HcSite& site, const HcShape& shape,
                float* pre, float* post, float* comb) override;
   void HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
-             float* out) override;
+             Rounding rounding, float* out) override;
   void HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
-              const float* comb, const HcShape& shape, float* out) override;
+              const float* comb, const HcShape& shape, Rounding rounding, float* out) override;
 
   void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
   void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
                         float* y) override;
-  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) override;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, Rounding rounding,
+                 float* y) override;
+  void GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                        int32_t num_groups, float* y) override;
+  void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,
+                  float* y) override;
   void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) override;
 
   void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-            const int32_t* positions, const RopeTable& table, bool inverse) override;
+            const int32_t* positions, const RopeTable& table, bool inverse,
+            Rounding rounding) override;
   void Attention(std::span<const AttentionRow> rows, const float* q, const float* sink,
                  const AttentionShape& shape, float* o) override;
   void IndexScores(std::span<const IndexRow> rows, const float* q, const float* w,
@@ -51,7 +57,8 @@ class CpuOperators final : public ReferenceOperators {
               float* out) override;
 
   void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
-                  const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) override;
+                  const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape,
+                  Rounding rounding) override;
 
  private:
   // One expert with the rows that chose it: rows [first, first + count) of the sorted batch.
@@ -81,16 +88,24 @@ class CpuOperators final : public ReferenceOperators {
   void SelectBest(int64_t num_rows, int32_t k, Count&& count, Source&& source, int32_t* out,
                   int32_t* num_out);
 
+  void Round(Rounding rounding, int64_t n, float* x) const;
+
   // Index of the kernel width for tasks over `outputs` outputs of `rows` rows.
   int LinearWidth(int64_t rows, int64_t outputs) const;
   // Outputs of one bf16dot task.
   int64_t DotOutputs(int64_t num_outputs) const;
-  // y rows = W x rows, `tile` outputs a task; group g of the outputs reads x_rows
-  // [g · num_rows, (g + 1) · num_rows).
+  // y rows = R(W x_rows_), `tile` outputs a task; x_rows_ comes from SetRows with the same groups.
   void RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
-                 int32_t num_groups, int64_t num_rows, const std::byte* const* x_rows, float* y);
-  // Memory for expanded rows, DotRowBytes apart, whose starts are then in x_rows_.
-  std::byte* DotRows(int64_t num_rows, int64_t k, Scratch<std::byte>* memory);
+                 int32_t num_groups, int64_t num_rows, Rounding rounding, float* y);
+  // x_rows_: part g of every row of x, num_groups parts of part_bytes each, from g · num_rows on.
+  void SetRows(int64_t num_rows, int32_t num_groups, const std::byte* x, int64_t part_bytes);
+  // The bf16dot family on rows of num_groups parts; expand(i, row) writes the i-th part of all
+  // rows, DotRowBytes long.
+  template <typename Expand>
+  void RunDotLinear(int64_t num_rows, const WeightMatrix& w, int32_t num_groups, Rounding rounding,
+                    Expand&& expand, float* y);
+  void RunFp8Linear(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, int32_t num_groups,
+                    Rounding rounding, float* y);
   int64_t DotRowBytes(int64_t k) const;
   // row = k codes, expanded for FP8 and FP4 weights if for_codes, else for bf16 weights.
   void ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t k, bool for_codes,

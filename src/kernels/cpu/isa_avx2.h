@@ -89,6 +89,18 @@ struct Avx2 {
   static __m256 Pow2(__m256i n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
+  // Nearest bf16 values, ties to even; a NaN keeps its upper bits and is quiet.
+  static Vec RoundBf16(Vec v) { return {RoundHalfBf16(v.lo), RoundHalfBf16(v.hi)}; }
+  static __m256 RoundHalfBf16(__m256 x) {
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i tie = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7FFF)), tie);
+    const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x00400000));
+    const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    const __m256 rounded =
+        _mm256_blendv_ps(_mm256_castsi256_ps(sum), _mm256_castsi256_ps(quiet), is_nan);
+    return _mm256_and_ps(rounded, _mm256_castsi256_ps(SetInt(0xFFFF0000u)));
+  }
   static Vec LoadBf16(const uint16_t* p) { return {Bf16Half(p), Bf16Half(p + 8)}; }
   static __m256 Bf16Half(const uint16_t* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(

@@ -63,6 +63,17 @@ struct Avx512 {
   static Vec Pow2(__m512i n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }
+  // Nearest bf16 values, ties to even; a NaN keeps its upper bits and is quiet. Not the conversion
+  // instruction, which flushes denormals.
+  static Vec RoundBf16(Vec x) {
+    const __m512i u = _mm512_castps_si512(x);
+    const __m512i tie = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), tie);
+    const __m512i rounded = _mm512_mask_or_epi32(sum, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), u,
+                                                 _mm512_set1_epi32(0x00400000));
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
   static Vec LoadBf16(const uint16_t* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(
         _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16));

@@ -79,6 +79,8 @@ struct RowKernels {
                   int32_t copies, int64_t dim, int64_t begin, int64_t end, float* out) = nullptr;
   // gate = weight · (silu(min(gate, limit)) · clamp(up, ±limit)), in place.
   void (*swiglu)(int64_t n, float weight, float limit, const float* up, float* gate) = nullptr;
+  // Nearest bf16 values, in place.
+  void (*round_bf16)(int64_t n, float* x) = nullptr;
   // sum += y.
   void (*add)(int64_t n, const float* y, float* sum) = nullptr;
   // One copy of one row of Operators::EngramGate.

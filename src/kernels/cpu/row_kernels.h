@@ -72,6 +72,13 @@ void SwigluRow(int64_t n, float weight, float limit, const float* up, float* gat
 }
 
 template <class Isa>
+void RoundBf16Row(int64_t n, float* x) {
+  ForEachVector(n, [=](int64_t i, int count) {
+    StoreUpTo16<Isa>(x + i, Isa::RoundBf16(LoadUpTo16<Isa>(x + i, count)), count);
+  });
+}
+
+template <class Isa>
 void AddRow(int64_t n, const float* y, float* sum) {
   ForEachVector(n, [=](int64_t i, int count) {
     StoreUpTo16<Isa>(
@@ -120,6 +127,7 @@ void FillRows(RowKernels* kernels) {
   kernels->hc_pre = HcPreRow<Isa>;
   kernels->hc_post = HcPostRow<Isa>;
   kernels->swiglu = SwigluRow<Isa>;
+  kernels->round_bf16 = RoundBf16Row<Isa>;
   kernels->add = AddRow<Isa>;
   kernels->engram_gate = EngramGateRow<Isa>;
   kernels->exp = ExpRow<Isa>;

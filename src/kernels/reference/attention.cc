@@ -9,6 +9,7 @@
 #include "kernels/reference/kv_rows.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer {
@@ -37,6 +38,7 @@ void AddTile(const float* keys, int num_keys, const float* q, const AttentionSha
   const float alpha = DetExp(state->max - max);
   state->sum = state->sum * alpha + Lane16Sum(s, num_keys);
   state->max = max;
+  for (int i = 0; i < num_keys; ++i) s[i] = Round(shape.weights, s[i]);
   for (int c = 0; c < d; ++c) acc[c] *= alpha;
   for (int i = 0; i < num_keys; ++i) {
     const float* key = keys + int64_t{i} * d;
@@ -69,7 +71,8 @@ void ForEachTile(const AttentionRow& row, const AttentionShape& shape, float* ke
 }  // namespace
 
 void ReferenceOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-                              const int32_t* positions, const RopeTable& table, bool inverse) {
+                              const int32_t* positions, const RopeTable& table, bool inverse,
+                              Rounding rounding) {
   const int32_t half = table.rotary_dim / 2;
   for (int64_t t = 0; t < num_rows; ++t) {
     const float* cos = table.cos + int64_t{positions[t]} * half;
@@ -79,8 +82,8 @@ void ReferenceOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int
       for (int32_t i = 0; i < half; ++i) {
         const float a = v[2 * i], b = v[2 * i + 1];
         const float c = cos[i], s = inverse ? -sin[i] : sin[i];
-        v[2 * i] = a * c - b * s;
-        v[2 * i + 1] = a * s + b * c;
+        v[2 * i] = Round(rounding, a * c - b * s);
+        v[2 * i + 1] = Round(rounding, a * s + b * c);
       }
     }
   }

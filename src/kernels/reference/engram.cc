@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/det_math.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 #include "kernels/reference/weight_row.h"
 #include "tensor/codecs.h"
 
@@ -18,9 +20,21 @@ void ReferenceOperators::EngramGather(int64_t num_rows, const int64_t* ids, int3
   }
 }
 
+void ReferenceOperators::EngramGatherFp8(int64_t num_rows, const int64_t* ids, int32_t num_columns,
+                                         const WeightMatrix& table, Fp8RowsOut out) {
+  const int64_t width = table.in_features, groups = width / 32;
+  const uint8_t* codes = static_cast<const uint8_t*>(table.data);
+  for (int64_t i = 0; i < num_rows * num_columns; ++i) {
+    std::memcpy(out.codes + i * width, codes + ids[i] * width, static_cast<size_t>(width));
+    std::memcpy(out.scales + i * groups, table.scales + ids[i] * groups,
+                static_cast<size_t>(groups));
+  }
+}
+
 void ReferenceOperators::EngramGate(int64_t num_rows, float* h, const float* kvv,
                                     const uint16_t* q_weight, const uint16_t* k_weight,
-                                    const uint8_t* is_image, const HcShape& shape) {
+                                    const uint8_t* is_image, const HcShape& shape,
+                                    Rounding rounding) {
   const int64_t dim = shape.dim;
   const int n = shape.num_copies;
   const float inverse_sqrt_dim = 1.0f / std::sqrt(static_cast<float>(dim));
@@ -41,7 +55,7 @@ void ReferenceOperators::EngramGate(int64_t num_rows, float* h, const float* kvv
       d *= 1.0f / std::sqrt(Lane16Dot(key, key, dim) / static_cast<float>(dim) + shape.rms_eps);
       d *= inverse_sqrt_dim;
       const float gate = DetSigmoid(std::copysign(std::sqrt(std::max(std::fabs(d), 1e-6f)), d));
-      for (int64_t i = 0; i < dim; ++i) hc[i] += gate * value[i];
+      for (int64_t i = 0; i < dim; ++i) hc[i] = Round(rounding, hc[i] + gate * value[i]);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "kernels/reference/kv_rows.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer {
@@ -41,20 +42,21 @@ int32_t TakeBest(int64_t n, int32_t k, ScoreFn&& score, int32_t* out) {
 
 void ReferenceOperators::CompressPair(int64_t num_rows, const float* kv0, const float* g0,
                                       const float* kv1, const float* g1, int64_t n,
-                                      int64_t in_stride, float* latent) {
+                                      int64_t in_stride, Rounding rounding, float* latent) {
   for (int64_t t = 0; t < num_rows; ++t) {
     for (int64_t c = 0; c < n; ++c) {
       const int64_t i = t * in_stride + c;
       const float max = std::max(g0[i], g1[i]);
       const float e0 = DetExp(g0[i] - max), e1 = DetExp(g1[i] - max);
       const float sum = e0 + e1;
-      latent[t * n + c] = e0 / sum * kv0[i] + e1 / sum * kv1[i];
+      latent[t * n + c] = Round(rounding, e0 / sum * kv0[i] + e1 / sum * kv1[i]);
     }
   }
 }
 
 void ReferenceOperators::StoreCompressed(int64_t num_rows, const float* x, int64_t n,
-                                         KvFormat format, int64_t first, const KvPages& pages) {
+                                         KvFormat format, bool fp4_by_reciprocal, int64_t first,
+                                         const KvPages& pages) {
   for (int64_t t = 0; t < num_rows; ++t) {
     std::byte* row = pages.MainRow(first + t);
     if (format == KvFormat::kFloat32) {
@@ -62,7 +64,7 @@ void ReferenceOperators::StoreCompressed(int64_t num_rows, const float* x, int64
       continue;
     }
     uint8_t* codes = reinterpret_cast<uint8_t*>(row);
-    QuantizeFp4Group16(x + t * n, static_cast<int>(n), false, codes, codes + n / 2);
+    QuantizeFp4Group16(x + t * n, static_cast<int>(n), fp4_by_reciprocal, codes, codes + n / 2);
   }
 }
 

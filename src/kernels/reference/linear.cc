@@ -7,6 +7,7 @@
 #include "kernels/denormals.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 #include "kernels/reference/weight_row.h"
 #include "tensor/codecs.h"
 #include "tensor/quantize.h"
@@ -73,6 +74,32 @@ CodedRow ReadCodedRow(const WeightMatrix& w, int64_t row) {
   return ReduceLanes(lane);
 }
 
+// y f32 [T, groups·n] = R(W x) of the bf16dot family; parts: rows x [T, groups] of PaddedLength.
+void DotLinear(int64_t num_rows, const std::vector<float>& parts, const WeightMatrix& w,
+               int32_t num_groups, Rounding rounding, float* y) {
+  const size_t stride = PaddedLength(w.in_features);
+  const int64_t group_out = w.out_features / num_groups;
+  for (int64_t n = 0; n < w.out_features; ++n) {
+    const CodedRow row = ReadCodedRow(w, n);
+    const FlushDenormalsScope flush;
+    for (int64_t m = 0; m < num_rows; ++m) {
+      const size_t part = static_cast<size_t>(m * num_groups + n / group_out);
+      y[m * w.out_features + n] = Round(rounding, PairDot(row, parts.data() + part * stride));
+    }
+  }
+}
+
+// Padded parts of k elements each.
+std::vector<float> UnpackFp8Parts(int64_t num_parts, const Fp8Rows& x, int64_t k) {
+  const size_t stride = PaddedLength(k);
+  std::vector<float> parts(static_cast<size_t>(num_parts) * stride);
+  for (int64_t i = 0; i < num_parts; ++i) {
+    DequantizeFp8Group32(x.codes + i * k, x.scales + i * k / 32, static_cast<int>(k),
+                         parts.data() + static_cast<size_t>(i) * stride);
+  }
+  return parts;
+}
+
 }  // namespace
 
 void UnpackWeightRow(const WeightMatrix& w, int64_t row, float* out) {
@@ -131,21 +158,25 @@ void ReferenceOperators::GroupedLinearF32(int64_t num_rows, const float* x, cons
 }
 
 void ReferenceOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
-                                   float* y) {
+                                   Rounding rounding, float* y) {
+  DotLinear(num_rows, UnpackFp8Parts(num_rows, x, w.in_features), w, 1, rounding, y);
+}
+
+void ReferenceOperators::GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                                          int32_t num_groups, float* y) {
+  DotLinear(num_rows, UnpackFp8Parts(num_rows * num_groups, x, w.in_features), w, num_groups,
+            Rounding::kNone, y);
+}
+
+void ReferenceOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
+                                    Rounding rounding, float* y) {
   const int64_t k = w.in_features;
   const size_t stride = PaddedLength(k);
   std::vector<float> rows(static_cast<size_t>(num_rows) * stride);
   for (int64_t m = 0; m < num_rows; ++m) {
-    DequantizeFp8Group32(x.codes + m * k, x.scales + m * k / 32, static_cast<int>(k),
-                         rows.data() + static_cast<size_t>(m) * stride);
+    std::copy(x + m * k, x + (m + 1) * k, rows.begin() + m * static_cast<int64_t>(stride));
   }
-  for (int64_t n = 0; n < w.out_features; ++n) {
-    const CodedRow row = ReadCodedRow(w, n);
-    const FlushDenormalsScope flush;
-    for (int64_t m = 0; m < num_rows; ++m) {
-      y[m * w.out_features + n] = PairDot(row, rows.data() + static_cast<size_t>(m) * stride);
-    }
-  }
+  DotLinear(num_rows, rows, w, 1, rounding, y);
 }
 
 void ReferenceOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {

@@ -7,6 +7,7 @@
 
 #include "base/det_math.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 
 namespace deepinfer {
 
@@ -25,29 +26,32 @@ class ExpertRow {
 
   // y f32 [dim].
   void Run(const float* x, const Fp8Rows& x_fp8, const ExpertWeights& e, float weight, float* y) {
-    const bool quantized = x_fp8.codes != nullptr;
-    if (quantized) {
-      ops_->LinearFp8(1, x_fp8, e.gate, gate_.data());
-      ops_->LinearFp8(1, x_fp8, e.up, up_.data());
-    } else {
-      ops_->LinearF32(1, x, e.gate, gate_.data());
-      ops_->LinearF32(1, x, e.up, up_.data());
-    }
+    Linear(x, x_fp8, e.gate, gate_.data());
+    Linear(x, x_fp8, e.up, up_.data());
     const float limit = shape_.swiglu_limit;
     for (size_t i = 0; i < gate_.size(); ++i) {
       const float up = std::clamp(up_[i], -limit, limit);
       gate_[i] = weight * (DetSilu(std::min(gate_[i], limit)) * up);
     }
-    if (quantized) {
-      const Fp8RowsOut product{codes_.data(), scales_.data()};
+    Fp8RowsOut product;
+    if (x_fp8.codes != nullptr) {
+      product = {codes_.data(), scales_.data()};
       ops_->QuantizeFp8(1, gate_.data(), shape_.inter, product);
-      ops_->LinearFp8(1, product, e.down, y);
-    } else {
-      ops_->LinearF32(1, gate_.data(), e.down, y);
     }
+    Linear(gate_.data(), product, e.down, y);
   }
 
  private:
+  // y = R(W x), from the FP8 row if there is one.
+  void Linear(const float* x, const Fp8Rows& x_fp8, const WeightMatrix& w, float* y) {
+    if (x_fp8.codes != nullptr) {
+      ops_->LinearFp8(1, x_fp8, w, shape_.rounding, y);
+      return;
+    }
+    ops_->LinearF32(1, x, w, y);
+    for (int64_t i = 0; i < w.out_features; ++i) y[i] = Round(shape_.rounding, y[i]);
+  }
+
   ReferenceOperators* ops_;
   const MoeShape& shape_;
   std::vector<float> gate_, up_;
@@ -111,6 +115,7 @@ void ReferenceOperators::MoeFfn(int64_t num_rows, const float* x, const Fp8Rows&
       runner.Run(row, row_fp8, e, is_shared ? 1.0f : topk_weights[t * shape.topk + k], y.data());
       for (int64_t d = 0; d < shape.dim; ++d) sum[d] += y[static_cast<size_t>(d)];
     }
+    for (int64_t d = 0; d < shape.dim; ++d) sum[d] = Round(shape.rounding, sum[d]);
   }
 }
 

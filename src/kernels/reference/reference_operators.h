@@ -21,24 +21,30 @@ class ReferenceOperators : public Operators {
              float* out) override;
   void Replicate(int64_t num_rows, const float* x, int32_t copies, int64_t dim, float* h) override;
   void RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim, float eps,
-               float* out) override;
+               Rounding rounding, float* out) override;
   void HcMixes(int64_t num_rows, const float* h, const HcSite& site, const HcShape& shape,
                float* pre, float* post, float* comb) override;
   void HcPre(int64_t num_rows, const float* h, const float* pre, const HcShape& shape,
-             float* out) override;
+             Rounding rounding, float* out) override;
   void HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
-              const float* comb, const HcShape& shape, float* out) override;
-  void HcMean(int64_t num_rows, const float* h, const HcShape& shape, float* out,
+              const float* comb, const HcShape& shape, Rounding rounding, float* out) override;
+  void HcMean(int64_t num_rows, const float* h, const HcShape& shape, Rounding rounding, float* out,
               int64_t out_stride) override;
 
   void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
   void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
                         float* y) override;
-  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, float* y) override;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, Rounding rounding,
+                 float* y) override;
+  void GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
+                        int32_t num_groups, float* y) override;
+  void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,
+                  float* y) override;
   void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) override;
 
   void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-            const int32_t* positions, const RopeTable& table, bool inverse) override;
+            const int32_t* positions, const RopeTable& table, bool inverse,
+            Rounding rounding) override;
   void StoreWindowRows(int64_t num_rows, const float* x, int64_t n, KvFormat format,
                        std::byte* dst) override;
   void WriteRing(int64_t num_rows, const std::byte* rows, int64_t row_bytes, int64_t first,
@@ -47,9 +53,10 @@ class ReferenceOperators : public Operators {
                  const AttentionShape& shape, float* o) override;
 
   void CompressPair(int64_t num_rows, const float* kv0, const float* g0, const float* kv1,
-                    const float* g1, int64_t n, int64_t in_stride, float* latent) override;
-  void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format, int64_t first,
-                       const KvPages& pages) override;
+                    const float* g1, int64_t n, int64_t in_stride, Rounding rounding,
+                    float* latent) override;
+  void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format,
+                       bool fp4_by_reciprocal, int64_t first, const KvPages& pages) override;
   void StoreIndexKeys(int64_t num_rows, const float* x, int64_t n, KvFormat format, int64_t first,
                       const KvPages& pages) override;
   void QdqFp4Group32(int64_t num_rows, float* x, int64_t n) override;
@@ -70,8 +77,11 @@ class ReferenceOperators : public Operators {
 
   void EngramGather(int64_t num_rows, const int64_t* ids, int32_t num_columns,
                     const WeightMatrix& table, float* out) override;
+  void EngramGatherFp8(int64_t num_rows, const int64_t* ids, int32_t num_columns,
+                       const WeightMatrix& table, Fp8RowsOut out) override;
   void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
-                  const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape) override;
+                  const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape,
+                  Rounding rounding) override;
   void Scale(int64_t count, float factor, float* x) override;
   bool AllFinite(int64_t count, const float* x) override;
   bool ScoresFinite(int64_t count, const float* scores) override;

@@ -8,6 +8,7 @@
 #include "kernels/reference/hc_row.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
+#include "kernels/reference/rounding.h"
 #include "tensor/codecs.h"
 
 namespace deepinfer {
@@ -68,11 +69,13 @@ void ReferenceOperators::Replicate(int64_t num_rows, const float* x, int32_t cop
 }
 
 void ReferenceOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim,
-                                 float eps, float* out) {
+                                 float eps, Rounding rounding, float* out) {
   for (int64_t t = 0; t < num_rows; ++t) {
     const float* row = x + t * dim;
     const float r = InverseRms(row, dim, eps);
-    for (int64_t d = 0; d < dim; ++d) out[t * dim + d] = Bf16ToFloat(w[d]) * (row[d] * r);
+    for (int64_t d = 0; d < dim; ++d) {
+      out[t * dim + d] = Round(rounding, Bf16ToFloat(w[d]) * (row[d] * r));
+    }
   }
 }
 
@@ -102,19 +105,20 @@ void ReferenceOperators::HcMixes(int64_t num_rows, const float* h, const HcSite&
 }
 
 void ReferenceOperators::HcPre(int64_t num_rows, const float* h, const float* pre,
-                               const HcShape& shape, float* out) {
+                               const HcShape& shape, Rounding rounding, float* out) {
   const int n = shape.num_copies;
   for (int64_t t = 0; t < num_rows; ++t) {
     for (int64_t d = 0; d < shape.dim; ++d) {
       float sum = 0.0f;
       for (int c = 0; c < n; ++c) sum += pre[t * n + c] * h[(t * n + c) * shape.dim + d];
-      out[t * shape.dim + d] = sum;
+      out[t * shape.dim + d] = Round(rounding, sum);
     }
   }
 }
 
 void ReferenceOperators::HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
-                                const float* comb, const HcShape& shape, float* out) {
+                                const float* comb, const HcShape& shape, Rounding rounding,
+                                float* out) {
   const int n = shape.num_copies;
   for (int64_t t = 0; t < num_rows; ++t) {
     for (int k = 0; k < n; ++k) {
@@ -123,20 +127,21 @@ void ReferenceOperators::HcPost(int64_t num_rows, const float* x, const float* h
         for (int j = 0; j < n; ++j) {
           sum += comb[(t * n + j) * n + k] * h[(t * n + j) * shape.dim + d];
         }
-        out[(t * n + k) * shape.dim + d] = post[t * n + k] * x[t * shape.dim + d] + sum;
+        out[(t * n + k) * shape.dim + d] =
+            Round(rounding, post[t * n + k] * x[t * shape.dim + d] + sum);
       }
     }
   }
 }
 
-void ReferenceOperators::HcMean(int64_t num_rows, const float* h, const HcShape& shape, float* out,
-                                int64_t out_stride) {
+void ReferenceOperators::HcMean(int64_t num_rows, const float* h, const HcShape& shape,
+                                Rounding rounding, float* out, int64_t out_stride) {
   const int n = shape.num_copies;
   for (int64_t t = 0; t < num_rows; ++t) {
     for (int64_t d = 0; d < shape.dim; ++d) {
       float sum = 0.0f;
       for (int c = 0; c < n; ++c) sum += h[(t * n + c) * shape.dim + d];
-      out[t * out_stride + d] = sum / static_cast<float>(n);
+      out[t * out_stride + d] = Round(rounding, sum / static_cast<float>(n));
     }
   }
 }

@@ -47,7 +47,7 @@ class Cache {
     pages_.pool = pool_.data();
     pages_.block_table = table_.data();
     ops_->StoreCompressed(entries, RandomFloats(int64_t{entries} * head_dim, seed + 2).data(),
-                          head_dim, format, 0, pages_);
+                          head_dim, format, false, 0, pages_);
     ops_->StoreIndexKeys(entries, RandomFloats(int64_t{entries} * index_dim, seed + 3).data(),
                          index_dim, format, 0, pages_);
   }
@@ -65,7 +65,8 @@ class Cache {
 
 class AttentionTest : public ::testing::Test {
  protected:
-  void CheckAttention(KvFormat format, int32_t heads, int32_t head_dim, int max_threads) {
+  void CheckAttention(KvFormat format, int32_t heads, int32_t head_dim, int max_threads,
+                      Rounding weights = Rounding::kNone) {
     constexpr int32_t kStart = 150, kStep = 6, kEntries = 200;
     const Cache cache(format, head_dim, 32, kStart, kStep, kEntries, 1);
     std::vector<int32_t> selected;
@@ -89,11 +90,13 @@ class AttentionTest : public ::testing::Test {
     shape.num_heads = heads;
     shape.head_dim = head_dim;
     shape.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+    shape.weights = weights;
     const int64_t width = int64_t{heads} * head_dim;
     std::vector<float> q = RandomFloats(static_cast<int64_t>(rows.size()) * width, 5);
     for (size_t i = static_cast<size_t>(4 * width); i < static_cast<size_t>(5 * width); ++i) {
       q[i] *= 200.0f;  // a row whose softmax is all on one key
     }
+    if (weights == Rounding::kBf16) RoundToBf16InPlace(&q);
     const std::vector<float> sink = RandomFloats(heads, 6);
     std::vector<float> expected(q.size());
     reference_->Attention(rows, q.data(), sink.data(), shape, expected.data());
@@ -154,6 +157,12 @@ TEST_F(AttentionTest, QuantizedCache) {
   CheckAttention(KvFormat::kQuantized, 4, 64, 4);
   CheckAttention(KvFormat::kQuantized, 19, 96, 2);
   CheckAttention(KvFormat::kQuantized, 16, 512, 2);
+}
+
+TEST_F(AttentionTest, RoundedWeights) {
+  CheckAttention(KvFormat::kQuantized, 4, 64, 4, Rounding::kBf16);
+  CheckAttention(KvFormat::kQuantized, 19, 96, 2, Rounding::kBf16);
+  CheckAttention(KvFormat::kQuantized, 16, 512, 2, Rounding::kBf16);
 }
 
 TEST_F(AttentionTest, Fp32Cache) {

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
+#include "tensor/codecs.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer::test {
@@ -48,6 +49,10 @@ inline std::vector<float> RandomFloats(int64_t n, uint64_t seed) {
   std::vector<float> v(static_cast<size_t>(n));
   for (float& x : v) x = random.Spread();
   return v;
+}
+
+inline void RoundToBf16InPlace(std::vector<float>* v) {
+  for (float& x : *v) x = RoundToBf16(x);
 }
 
 // Memory that starts one element behind a cache line, so that a kernel that assumes more alignment

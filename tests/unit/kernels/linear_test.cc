@@ -1,6 +1,7 @@
 // Linears of every level against the reference, bit for bit, and against fp64.
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/reference/weight_row.h"
 #include "tensor/codecs.h"
@@ -53,12 +54,36 @@ class LinearTest : public ::testing::Test {
     // Groups of zeros.
     for (size_t i = 0; i < 32; ++i) x.codes[i] = static_cast<uint8_t>(i % 2 == 0 ? 0 : 0x80);
     std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
-    reference_->LinearFp8(kMostRows, x.view(), w.matrix, expected.data());
+    for (const Rounding rounding : {Rounding::kNone, Rounding::kBf16}) {
+      reference_->LinearFp8(kMostRows, x.view(), w.matrix, rounding, expected.data());
+      if (kind != ScaleKind::kExtreme) ExpectMeaningful(expected);
+      ForEachBackend(max_threads, [&](Operators& ops) {
+        for (int64_t rows : kRowCounts) {
+          std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
+          ops.LinearFp8(rows, x.view(), w.matrix, rounding, y.data());
+          ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * shape.out)) << rows << " rows";
+        }
+      });
+    }
+  }
+
+  void CheckBf16(WeightFormat format, Shape shape, ScaleKind kind, Rounding rounding,
+                 int max_threads) {
+    SCOPED_TRACE(Name(format, shape));
+    const OwnedWeight w(format, shape.out, shape.in, 14, kind);
+    std::vector<float> x = RandomFloats(kMostRows * shape.in, 15);
+    if (kind == ScaleKind::kTiny) {  // denormals and products that flush
+      for (size_t i = 0; i < x.size(); i += 3) x[i] = std::ldexp(x[i], -120);
+      for (size_t i = 1; i < x.size(); i += 3) x[i] = std::ldexp(x[i], -60);
+    }
+    RoundToBf16InPlace(&x);
+    std::vector<float> expected(static_cast<size_t>(kMostRows * shape.out));
+    reference_->LinearBf16(kMostRows, x.data(), w.matrix, rounding, expected.data());
     if (kind != ScaleKind::kExtreme) ExpectMeaningful(expected);
     ForEachBackend(max_threads, [&](Operators& ops) {
       for (int64_t rows : kRowCounts) {
         std::vector<float> y(static_cast<size_t>(rows * shape.out), -1.0f);
-        ops.LinearFp8(rows, x.view(), w.matrix, y.data());
+        ops.LinearBf16(rows, x.data(), w.matrix, rounding, y.data());
         ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * shape.out)) << rows << " rows";
       }
     });
@@ -83,6 +108,33 @@ TEST_F(LinearTest, F32HasTheBitsOfTheReference) {
 TEST_F(LinearTest, Fp8HasTheBitsOfTheReference) {
   for (WeightFormat format : kDotFormats) {
     for (Shape shape : kShapes) CheckFp8(format, shape, ScaleKind::kUsual, 2);
+  }
+}
+
+TEST_F(LinearTest, Bf16HasTheBitsOfTheReference) {
+  for (WeightFormat format : kDotFormats) {
+    for (Shape shape : kShapes) CheckBf16(format, shape, ScaleKind::kUsual, Rounding::kBf16, 2);
+  }
+  // Even, but no multiple of a vector.
+  for (int64_t k : {2, 6, 30, 34, 514, 530}) {
+    CheckBf16(WeightFormat::kBf16, {19, k}, ScaleKind::kUsual, Rounding::kNone, 1);
+  }
+  CheckBf16(WeightFormat::kBf16, {130, 544}, ScaleKind::kUsual, Rounding::kNone, 4);
+  CheckBf16(WeightFormat::kBf16, {37, 672}, ScaleKind::kTiny, Rounding::kNone, 1);
+}
+
+TEST_F(LinearTest, Bf16RowsOnTheFp8GridHaveTheBitsOfFp8Rows) {
+  constexpr int64_t kRows = 5, kIn = 544, kOut = 70;
+  const OwnedFp8Rows x(kRows, kIn, 16);
+  std::vector<float> values(kRows * kIn), fp8(kRows * kOut), bf16(kRows * kOut);
+  DequantizeFp8Group32(x.codes.data(), x.scales.data(), kRows * kIn, values.data());
+  for (WeightFormat format : kDotFormats) {
+    const OwnedWeight w(format, kOut, kIn, 17);
+    reference_->LinearFp8(kRows, x.view(), w.matrix, Rounding::kNone, fp8.data());
+    ForEachBackend(1, [&](Operators& ops) {
+      ops.LinearBf16(kRows, values.data(), w.matrix, Rounding::kNone, bf16.data());
+      EXPECT_TRUE(SameBits(bf16, fp8));
+    });
   }
 }
 
@@ -121,12 +173,12 @@ TEST_F(LinearTest, SumsNextToTheSmallestNormalNumber) {
     std::memcpy(w.data.data() + n * 64 + 8, &first, 2);
   }
   std::vector<float> expected(kOut), y(kOut);
-  reference_->LinearFp8(1, x.view(), w.matrix, expected.data());
+  reference_->LinearFp8(1, x.view(), w.matrix, Rounding::kNone, expected.data());
   const auto flushed = std::count(expected.begin(), expected.end(), 0.0f);
   EXPECT_GT(flushed, 0);
   EXPECT_LT(flushed, kOut);
   ForEachBackend(1, [&](Operators& ops) {
-    ops.LinearFp8(1, x.view(), w.matrix, y.data());
+    ops.LinearFp8(1, x.view(), w.matrix, Rounding::kNone, y.data());
     EXPECT_TRUE(SameBits(y, expected));
   });
 }
@@ -149,11 +201,11 @@ TEST_F(LinearTest, ExtremeRowsBesideUsualOnes) {
       x.codes[5] = rows == 20 ? 0x7F : 0;  // row 0
       if (rows == 20) x.scales[11 * 17 + 16] = 200;
       std::vector<float> expected(static_cast<size_t>(rows * 70)), y(expected.size());
-      reference_->LinearFp8(rows, x.view(), w.matrix, expected.data());
+      reference_->LinearFp8(rows, x.view(), w.matrix, Rounding::kNone, expected.data());
       EXPECT_EQ(std::count_if(expected.begin(), expected.end(), [](float v) { return v != v; }),
                 rows == 20 ? 140 : 70);
       ForEachBackend(2, [&](Operators& ops) {
-        ops.LinearFp8(rows, x.view(), w.matrix, y.data());
+        ops.LinearFp8(rows, x.view(), w.matrix, Rounding::kNone, y.data());
         EXPECT_TRUE(SameBits(y, expected)) << "format " << static_cast<int>(format);
       });
     }
@@ -172,9 +224,9 @@ TEST_F(LinearTest, ExtremeOutputsBesideUsualOnes) {
       fp4.scales[static_cast<size_t>(n * (kIn / 32) + n % 13)] = n % 2 == 0 ? 255 : 30;
       for (const OwnedWeight* w : {&fp8, &fp4}) {
         std::vector<float> expected(static_cast<size_t>(rows * kOut)), y(expected.size());
-        reference_->LinearFp8(rows, x.view(), w->matrix, expected.data());
+        reference_->LinearFp8(rows, x.view(), w->matrix, Rounding::kNone, expected.data());
         ForEachBackend(1, [&](Operators& ops) {
-          ops.LinearFp8(rows, x.view(), w->matrix, y.data());
+          ops.LinearFp8(rows, x.view(), w->matrix, Rounding::kNone, y.data());
           EXPECT_TRUE(SameBits(y, expected)) << "output " << n;
         });
       }
@@ -202,12 +254,12 @@ TEST_F(LinearTest, StoredFormsOfEqualValuesGiveEqualBits) {
   }
   const OwnedFp8Rows x(kRows, kIn, 43);
   std::vector<float> expected(kRows * kOut), y(expected.size());
-  reference_->LinearFp8(kRows, x.view(), fp4.matrix, expected.data());
+  reference_->LinearFp8(kRows, x.view(), fp4.matrix, Rounding::kNone, expected.data());
   ExpectMeaningful(expected);
   ForEachBackend(1, [&](Operators& ops) {
     for (const OwnedWeight* w : {&fp4, &fp8, &bf16}) {
       for (int64_t rows : {int64_t{1}, kRows}) {
-        ops.LinearFp8(rows, x.view(), w->matrix, y.data());
+        ops.LinearFp8(rows, x.view(), w->matrix, Rounding::kNone, y.data());
         EXPECT_TRUE(SameBits(y.data(), expected.data(), rows * kOut));
       }
     }
@@ -232,10 +284,10 @@ TEST_F(LinearTest, EveryScaleByteAndCode) {
     x.scales[0] = 127;
     const std::vector<float> ones(32, 1.0f);
     std::vector<float> dot(static_cast<size_t>(out)), fma(dot.size()), y(dot.size());
-    reference_->LinearFp8(1, x.view(), w.matrix, dot.data());
+    reference_->LinearFp8(1, x.view(), w.matrix, Rounding::kNone, dot.data());
     reference_->LinearF32(1, ones.data(), w.matrix, fma.data());
     ForEachBackend(1, [&](Operators& ops) {
-      ops.LinearFp8(1, x.view(), w.matrix, y.data());
+      ops.LinearFp8(1, x.view(), w.matrix, Rounding::kNone, y.data());
       EXPECT_TRUE(SameBits(y, dot));
       ops.LinearF32(1, ones.data(), w.matrix, y.data());
       EXPECT_TRUE(SameBits(y, fma));
@@ -251,18 +303,38 @@ TEST_F(LinearTest, GroupsReadTheirOwnColumns) {
   }
 }
 
+TEST_F(LinearTest, Fp8GroupsReadTheirOwnColumns) {
+  constexpr int64_t kRows = 17;
+  for (WeightFormat format : kDotFormats) {
+    for (const auto& [groups, outputs, in] : {std::array<int32_t, 3>{3, 24, 544}, {2, 64, 96}}) {
+      const OwnedWeight w(format, groups * outputs, in, 18);
+      const OwnedFp8Rows x(kRows, groups * in, 19);
+      std::vector<float> expected(static_cast<size_t>(kRows * groups * outputs));
+      reference_->GroupedLinearFp8(kRows, x.view(), w.matrix, groups, expected.data());
+      ExpectMeaningful(expected);
+      ForEachBackend(2, [&](Operators& ops) {
+        for (int64_t rows : {0, 1, 2, 5, 17}) {
+          std::vector<float> y(static_cast<size_t>(rows * groups * outputs), -1.0f);
+          ops.GroupedLinearFp8(rows, x.view(), w.matrix, groups, y.data());
+          ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * groups * outputs));
+        }
+      });
+    }
+  }
+}
+
 TEST_F(LinearTest, PlaceInTheBatchChangesNothing) {
   const OwnedWeight w(WeightFormat::kFp8Block32, 70, 544, 8);
   const OwnedFp8Rows one(1, 544, 9);
   std::vector<float> expected(70);
-  reference_->LinearFp8(1, one.view(), w.matrix, expected.data());
+  reference_->LinearFp8(1, one.view(), w.matrix, Rounding::kNone, expected.data());
   ForEachBackend(2, [&](Operators& ops) {
     for (int64_t place = 0; place < 19; ++place) {
       OwnedFp8Rows batch(19, 544, 10);
       std::copy(one.codes.begin(), one.codes.end(), batch.codes.begin() + place * 544);
       std::copy(one.scales.begin(), one.scales.end(), batch.scales.begin() + place * 17);
       std::vector<float> y(19 * 70);
-      ops.LinearFp8(19, batch.view(), w.matrix, y.data());
+      ops.LinearFp8(19, batch.view(), w.matrix, Rounding::kNone, y.data());
       ASSERT_TRUE(SameBits(y.data() + place * 70, expected.data(), 70)) << "place " << place;
     }
   });
@@ -278,7 +350,7 @@ TEST_F(LinearTest, StaysWithinTheRoundingBoundOfFp64) {
     for (bool dot : {false, true}) {
       ForEachBackend(1, [&](Operators& ops) {
         if (dot) {
-          ops.LinearFp8(kRows, x.view(), w.matrix, y.data());
+          ops.LinearFp8(kRows, x.view(), w.matrix, Rounding::kNone, y.data());
         } else {
           ops.LinearF32(kRows, values.data(), w.matrix, y.data());
         }

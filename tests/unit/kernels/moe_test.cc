@@ -19,9 +19,17 @@ struct OwnedExpert {
 
 class MoeTest : public ::testing::Test {
  protected:
-  // `num_used` < num_experts leaves experts without rows.
+  // Both roundings. `num_used` < num_experts leaves experts without rows.
   void Check(WeightFormat routed, WeightFormat shared_format, MoeShape shape, int64_t rows,
              int32_t num_used, int max_threads) {
+    for (const Rounding rounding : {Rounding::kNone, Rounding::kBf16}) {
+      shape.rounding = rounding;
+      CheckShape(routed, shared_format, shape, rows, num_used, max_threads);
+    }
+  }
+
+  void CheckShape(WeightFormat routed, WeightFormat shared_format, const MoeShape& shape,
+                  int64_t rows, int32_t num_used, int max_threads) {
     SCOPED_TRACE("dim " + std::to_string(shape.dim) + ", inter " + std::to_string(shape.inter) +
                  ", rows " + std::to_string(rows));
     std::vector<OwnedExpert> owned;

@@ -98,7 +98,7 @@ TEST(ReferenceAttention, WindowAndEntriesShareOneSoftmax) {
   std::vector<std::byte> pool(static_cast<size_t>(2 * pages.block_stride), std::byte{0xFF});
   pages.pool = pool.data();
   pages.block_table = table;
-  ops->StoreCompressed(kEntries, entries.data(), kDim, KvFormat::kQuantized, 0, pages);
+  ops->StoreCompressed(kEntries, entries.data(), kDim, KvFormat::kQuantized, false, 0, pages);
   std::vector<int32_t> selected;
   for (int32_t j = 0; j < kEntries; j += j % 3 + 1) selected.push_back(j);
   const int32_t num_selected = static_cast<int32_t>(selected.size());
@@ -178,7 +178,7 @@ TEST(ReferenceRope, RotatesAdjacentPairsOfTheLastChannelsOnly) {
   const std::vector<float> x = RandomFloats(2 * kHeads * kDim, 21);
   const int32_t positions[] = {7, 2};
   std::vector<float> y = x;
-  ops->Rope(2, y.data(), kHeads, kDim, positions, table, false);
+  ops->Rope(2, y.data(), kHeads, kDim, positions, table, false, Rounding::kNone);
   for (int32_t t = 0; t < 2; ++t) {
     for (int32_t head = 0; head < kHeads; ++head) {
       const size_t base = static_cast<size_t>((t * kHeads + head) * kDim);
@@ -193,7 +193,7 @@ TEST(ReferenceRope, RotatesAdjacentPairsOfTheLastChannelsOnly) {
     }
   }
   // The conjugate rotation takes it back.
-  ops->Rope(2, y.data(), kHeads, kDim, positions, table, true);
+  ops->Rope(2, y.data(), kHeads, kDim, positions, table, true, Rounding::kNone);
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], 1e-6);
 }
 

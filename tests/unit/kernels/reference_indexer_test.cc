@@ -245,7 +245,7 @@ TEST(ReferenceCompressor, PoolsTwoRowsWithASoftmaxPerChannel) {
   gate[kDim] = -200.0f;
   std::vector<float> latent(3 * kDim);
   ops->CompressPair(3, kv.data(), gate.data(), kv.data() + kDim, gate.data() + kDim, kDim, kStride,
-                    latent.data());
+                    Rounding::kNone, latent.data());
   for (int64_t t = 0; t < 3; ++t) {
     for (int64_t c = 0; c < kDim; ++c) {
       const double g0 = gate[static_cast<size_t>(t * kStride + c)],

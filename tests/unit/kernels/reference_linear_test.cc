@@ -142,7 +142,7 @@ TEST(ReferenceLinear, QuantisedRowsStayInsideTheErrorBound) {
       qdq.push_back(double{E4m3ToFloat(codes[i])} * E8m0ToFloat(scales[i / 32]));
     }
     std::vector<float> y(2 * 33, NAN);
-    ops->LinearFp8(2, {codes.data(), scales.data()}, w.matrix, y.data());
+    ops->LinearFp8(2, {codes.data(), scales.data()}, w.matrix, Rounding::kNone, y.data());
     ExpectClose(w, qdq, y, 2);
   }
 }
@@ -168,7 +168,8 @@ float DotWithOnes(const std::vector<float>& values) {
   const std::vector<uint8_t> scales(values.size() / 32, 127);
   float y = NAN;
   MakeReferenceOperators()->LinearFp8(1, {codes.data(), scales.data()},
-                                      {WeightFormat::kBf16, 1, k, w.data(), nullptr}, &y);
+                                      {WeightFormat::kBf16, 1, k, w.data(), nullptr},
+                                      Rounding::kNone, &y);
   return y;
 }
 
@@ -203,7 +204,7 @@ TEST(ReferenceLinear, OnlyThePairFamilyFlushesDenormals) {
   codes[0] = FloatToE4m3(1.0f);
   const uint8_t scale = 127 - 20;  // x[0] = 2^-20
   float y = -1;
-  ops->LinearFp8(1, {codes.data(), &scale}, matrix, &y);
+  ops->LinearFp8(1, {codes.data(), &scale}, matrix, Rounding::kNone, &y);
   EXPECT_EQ(y, 0.0f);
   std::vector<float> x(32, 0.0f);
   x[0] = 0x1p-20f;
@@ -248,18 +249,18 @@ TEST(ReferenceOperatorsTest, NoRowsTouchNothing) {
   hc.dim = 32;
   ops->Embed(0, nullptr, nullptr, 32, nullptr);
   ops->Replicate(0, nullptr, 4, 32, nullptr);
-  ops->RmsNorm(0, nullptr, nullptr, 32, 1e-20f, nullptr);
+  ops->RmsNorm(0, nullptr, nullptr, 32, 1e-20f, Rounding::kBf16, nullptr);
   ops->HcMixes(0, nullptr, {}, hc, nullptr, nullptr, nullptr);
-  ops->HcPre(0, nullptr, nullptr, hc, nullptr);
-  ops->HcPost(0, nullptr, nullptr, nullptr, nullptr, hc, nullptr);
-  ops->HcMean(0, nullptr, hc, nullptr, 32);
+  ops->HcPre(0, nullptr, nullptr, hc, Rounding::kBf16, nullptr);
+  ops->HcPost(0, nullptr, nullptr, nullptr, nullptr, hc, Rounding::kBf16, nullptr);
+  ops->HcMean(0, nullptr, hc, Rounding::kBf16, nullptr, 32);
   ops->QuantizeFp8(0, nullptr, 32, {});
-  ops->Rope(0, nullptr, 1, 32, nullptr, {nullptr, nullptr, 16, 1}, false);
+  ops->Rope(0, nullptr, 1, 32, nullptr, {nullptr, nullptr, 16, 1}, false, Rounding::kBf16);
   ops->StoreWindowRows(0, nullptr, 32, KvFormat::kQuantized, nullptr);
   ops->WriteRing(0, nullptr, 33, 0, 4, nullptr);
   ops->Attention({}, nullptr, nullptr, {KvFormat::kQuantized, 1, 32, 1.0f}, nullptr);
-  ops->CompressPair(0, nullptr, nullptr, nullptr, nullptr, 32, 32, nullptr);
-  ops->StoreCompressed(0, nullptr, 32, KvFormat::kQuantized, 0, {});
+  ops->CompressPair(0, nullptr, nullptr, nullptr, nullptr, 32, 32, Rounding::kBf16, nullptr);
+  ops->StoreCompressed(0, nullptr, 32, KvFormat::kQuantized, true, 0, {});
   ops->StoreIndexKeys(0, nullptr, 32, KvFormat::kQuantized, 0, {});
   ops->QdqFp4Group32(0, nullptr, 32);
   ops->IndexScores({}, nullptr, nullptr, {}, 4, nullptr);
@@ -267,7 +268,8 @@ TEST(ReferenceOperatorsTest, NoRowsTouchNothing) {
   ops->SelectTopK({}, nullptr, 4, {}, nullptr, nullptr);
   ops->Route(0, nullptr, nullptr, nullptr, nullptr, 8, 2, 1.0f, 1.0f, nullptr, nullptr);
   ops->EngramGather(0, nullptr, 6, w, nullptr);
-  ops->EngramGate(0, nullptr, nullptr, nullptr, nullptr, nullptr, hc);
+  ops->EngramGatherFp8(0, nullptr, 6, w, {});
+  ops->EngramGate(0, nullptr, nullptr, nullptr, nullptr, nullptr, hc, Rounding::kBf16);
   ops->Scale(0, 2.0f, nullptr);
   ops->CopyOnDevice(nullptr, nullptr, 0);
   ops->CopyToDevice(nullptr, nullptr, 0);
@@ -278,7 +280,9 @@ TEST(ReferenceOperatorsTest, NoRowsTouchNothing) {
   const ExpertWeights expert{stored.matrix, stored.matrix, stored.matrix};
   ops->LinearF32(0, nullptr, stored.matrix, nullptr);
   ops->GroupedLinearF32(0, nullptr, stored.matrix, 2, nullptr);
-  ops->LinearFp8(0, {}, stored.matrix, nullptr);
+  ops->LinearFp8(0, {}, stored.matrix, Rounding::kBf16, nullptr);
+  ops->GroupedLinearFp8(0, {}, stored.matrix, 1, nullptr);
+  ops->LinearBf16(0, nullptr, stored.matrix, Rounding::kBf16, nullptr);
   ops->MoeFfn(0, nullptr, {}, {&expert, 1}, expert, nullptr, nullptr, {32, 32, 1, 1, 1.0f},
               nullptr);
 }

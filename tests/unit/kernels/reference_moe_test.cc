@@ -197,7 +197,8 @@ TEST(ReferenceEngram, GatesFollowTheFormulaAndImagesAreLeftAlone) {
   const std::vector<uint16_t> qw = RandomBf16(2 * kDim, 73), kw = RandomBf16(2 * kDim, 74);
   const uint8_t is_image[] = {0, 1, 0};
   std::vector<float> got = h;
-  ops->EngramGate(3, got.data(), kvv.data(), qw.data(), kw.data(), is_image, shape);
+  ops->EngramGate(3, got.data(), kvv.data(), qw.data(), kw.data(), is_image, shape,
+                  Rounding::kNone);
   for (size_t t = 0; t < 3; ++t) {
     for (size_t c = 0; c < 2; ++c) {
       const float* x = h.data() + (t * 2 + c) * kDim;

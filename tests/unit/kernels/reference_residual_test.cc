@@ -22,7 +22,7 @@ TEST(ReferenceRmsNorm, MatchesTheGoldenRowsFromTinyToHugeScales) {
   // The golden weights are no bf16 values: a weight of one leaves the same last product to do.
   const std::vector<uint16_t> one(64, FloatToBf16(1.0f));
   std::vector<float> got(x.size());
-  ops->RmsNorm(10, x.data(), one.data(), 64, 1e-20f, got.data());
+  ops->RmsNorm(10, x.data(), one.data(), 64, 1e-20f, Rounding::kNone, got.data());
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_NEAR(w[i % 64] * got[i], want[i], kLimit * std::fabs(want[i])) << i;
   }
@@ -34,7 +34,7 @@ TEST(ReferenceRmsNorm, RoundsOnceAfterTheWeightAndWorksInPlace) {
   std::vector<float> x = RandomFloats(3 * kDim, 1);
   const std::vector<uint16_t> w = RandomBf16(kDim, 2);
   std::vector<float> out(x.size());
-  ops->RmsNorm(3, x.data(), w.data(), kDim, 1e-20f, out.data());
+  ops->RmsNorm(3, x.data(), w.data(), kDim, 1e-20f, Rounding::kNone, out.data());
   for (int64_t t = 0; t < 3; ++t) {
     double square = 0;
     for (int64_t d = 0; d < kDim; ++d) square += std::pow(double{x[t * kDim + d]}, 2);
@@ -44,7 +44,7 @@ TEST(ReferenceRmsNorm, RoundsOnceAfterTheWeightAndWorksInPlace) {
       EXPECT_NEAR(out[t * kDim + d], want, kLimit * std::fabs(want));
     }
   }
-  ops->RmsNorm(3, x.data(), w.data(), kDim, 1e-20f, x.data());
+  ops->RmsNorm(3, x.data(), w.data(), kDim, 1e-20f, Rounding::kNone, x.data());
   EXPECT_EQ(x, out);
 }
 
@@ -124,14 +124,14 @@ TEST(ReferenceHyperConnections, PreAndPostMixCopiesInTheStatedDirection) {
   const float h[] = {1, 10, 100, 1000}, x[] = {7};
   const float pre[] = {1, 2, 3, 4}, post[] = {0, 1, 2, 3};
   float y = 0, mean = 0, out[4];
-  ops->HcPre(1, h, pre, shape, &y);
+  ops->HcPre(1, h, pre, shape, Rounding::kNone, &y);
   EXPECT_EQ(y, 4321.0f);
   // comb[source][target]: only source 1 feeds target 2.
   float comb[16] = {};
   comb[1 * 4 + 2] = 5;
-  ops->HcPost(1, x, h, post, comb, shape, out);
+  ops->HcPost(1, x, h, post, comb, shape, Rounding::kNone, out);
   EXPECT_EQ(std::vector<float>(out, out + 4), (std::vector<float>{0, 7, 14 + 50, 21}));
-  ops->HcMean(1, h, shape, &mean, 1);
+  ops->HcMean(1, h, shape, Rounding::kNone, &mean, 1);
   EXPECT_EQ(mean, 1111.0f / 4);
 }
 
@@ -148,7 +148,7 @@ TEST(ReferenceStream, EmbedReplicateAndMeanRespectStrides) {
   for (size_t i = 0; i < 36; ++i) EXPECT_EQ(h[i], x[i / 12 * 3 + i % 3]);
   HcShape shape;
   shape.dim = 3;
-  ops->HcMean(3, h.data(), shape, record.data() + 4, 10);
+  ops->HcMean(3, h.data(), shape, Rounding::kNone, record.data() + 4, 10);
   for (size_t i = 0; i < 30; ++i) {
     const size_t c = i % 10;
     const bool inside = c >= 4 && c < 7;

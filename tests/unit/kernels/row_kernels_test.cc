@@ -16,6 +16,8 @@ std::vector<uint16_t> RandomBf16(int64_t n, uint64_t seed) {
   return v;
 }
 
+constexpr Rounding kRoundings[] = {Rounding::kNone, Rounding::kBf16};
+
 class RowKernelsTest : public ::testing::Test {
  protected:
   std::unique_ptr<Operators> reference_ = MakeReferenceOperators();
@@ -27,13 +29,15 @@ TEST_F(RowKernelsTest, RmsNorm) {
     std::vector<float> x = RandomFloats(17 * dim, 2);
     std::fill(x.begin(), x.begin() + dim, 0.0f);
     for (int64_t i = dim; i < 2 * dim; ++i) x[static_cast<size_t>(i)] *= 1e-18f;
-    std::vector<float> expected(x.size());
-    reference_->RmsNorm(17, x.data(), w.data(), dim, 1e-20f, expected.data());
-    ForEachBackend(4, [&](Operators& ops) {
-      std::vector<float> y = x;  // in place
-      ops.RmsNorm(17, y.data(), w.data(), dim, 1e-20f, y.data());
-      EXPECT_TRUE(SameBits(y, expected)) << dim;
-    });
+    for (const Rounding rounding : kRoundings) {
+      std::vector<float> expected(x.size());
+      reference_->RmsNorm(17, x.data(), w.data(), dim, 1e-20f, rounding, expected.data());
+      ForEachBackend(4, [&](Operators& ops) {
+        std::vector<float> y = x;  // in place
+        ops.RmsNorm(17, y.data(), w.data(), dim, 1e-20f, rounding, y.data());
+        EXPECT_TRUE(SameBits(y, expected)) << dim;
+      });
+    }
   }
 }
 
@@ -52,23 +56,27 @@ TEST_F(RowKernelsTest, HyperConnections) {
         const HcSite site{fn.data(), base.data(), scale.data()};
         const std::vector<float> h = RandomFloats(rows * copies * dim, 6);
         const std::vector<float> x = RandomFloats(rows * dim, 7);
-        const auto run = [&](Operators& ops) {
+        const auto run = [&](Operators& ops, Rounding rounding) {
           std::vector<std::vector<float>> out = {
               std::vector<float>(t * n), std::vector<float>(t * n), std::vector<float>(t * n * n),
               std::vector<float>(t * d), std::vector<float>(t * n * d)};
           ops.HcMixes(rows, h.data(), site, shape, out[0].data(), out[1].data(), out[2].data());
-          ops.HcPre(rows, h.data(), out[0].data(), shape, out[3].data());
-          ops.HcPost(rows, x.data(), h.data(), out[1].data(), out[2].data(), shape, out[4].data());
+          ops.HcPre(rows, h.data(), out[0].data(), shape, rounding, out[3].data());
+          ops.HcPost(rows, x.data(), h.data(), out[1].data(), out[2].data(), shape, rounding,
+                     out[4].data());
           return out;
         };
-        const auto expected = run(*reference_);
-        ForEachBackend(3, [&](Operators& ops) {
-          const auto actual = run(ops);
-          for (size_t i = 0; i < expected.size(); ++i) {
-            EXPECT_TRUE(SameBits(actual[i], expected[i]))
-                << "output " << i << ", copies " << copies << ", dim " << dim << ", rows " << rows;
-          }
-        });
+        for (const Rounding rounding : kRoundings) {
+          const auto expected = run(*reference_, rounding);
+          ForEachBackend(3, [&](Operators& ops) {
+            const auto actual = run(ops, rounding);
+            for (size_t i = 0; i < expected.size(); ++i) {
+              EXPECT_TRUE(SameBits(actual[i], expected[i]))
+                  << "output " << i << ", copies " << copies << ", dim " << dim << ", rows "
+                  << rows;
+            }
+          });
+        }
       }
     }
   }
@@ -86,14 +94,17 @@ TEST_F(RowKernelsTest, Rope) {
   const RopeTable table{cos.data(), sin.data(), kRotary, kPositions};
   const std::vector<int32_t> positions = {0, 39, 7, 7, 1, 2, 30, 31, 11};
   const std::vector<float> x = RandomFloats(kRows * kHeads * kHeadDim, 9);
-  for (bool inverse : {false, true}) {
-    std::vector<float> expected = x;
-    reference_->Rope(kRows, expected.data(), kHeads, kHeadDim, positions.data(), table, inverse);
-    ForEachBackend(3, [&](Operators& ops) {
-      std::vector<float> y = x;
-      ops.Rope(kRows, y.data(), kHeads, kHeadDim, positions.data(), table, inverse);
-      EXPECT_TRUE(SameBits(y, expected));
-    });
+  for (const Rounding rounding : kRoundings) {
+    for (bool inverse : {false, true}) {
+      std::vector<float> expected = x;
+      reference_->Rope(kRows, expected.data(), kHeads, kHeadDim, positions.data(), table, inverse,
+                       rounding);
+      ForEachBackend(3, [&](Operators& ops) {
+        std::vector<float> y = x;
+        ops.Rope(kRows, y.data(), kHeads, kHeadDim, positions.data(), table, inverse, rounding);
+        EXPECT_TRUE(SameBits(y, expected));
+      });
+    }
   }
 }
 
@@ -108,13 +119,16 @@ TEST_F(RowKernelsTest, EngramGate) {
     std::fill(kvv.begin(), kvv.begin() + dim, 0.0f);  // a gate of exactly sigmoid(sqrt(1e-6))
     const std::vector<uint16_t> q = RandomBf16(4 * dim, 12), k = RandomBf16(4 * dim, 13);
     const uint8_t is_image[kRows] = {0, 0, 1, 0, 1};
-    std::vector<float> expected = h;
-    reference_->EngramGate(kRows, expected.data(), kvv.data(), q.data(), k.data(), is_image, shape);
-    ForEachBackend(3, [&](Operators& ops) {
-      std::vector<float> y = h;
-      ops.EngramGate(kRows, y.data(), kvv.data(), q.data(), k.data(), is_image, shape);
-      EXPECT_TRUE(SameBits(y, expected)) << dim;
-    });
+    for (const Rounding rounding : kRoundings) {
+      std::vector<float> expected = h;
+      reference_->EngramGate(kRows, expected.data(), kvv.data(), q.data(), k.data(), is_image,
+                             shape, rounding);
+      ForEachBackend(3, [&](Operators& ops) {
+        std::vector<float> y = h;
+        ops.EngramGate(kRows, y.data(), kvv.data(), q.data(), k.data(), is_image, shape, rounding);
+        EXPECT_TRUE(SameBits(y, expected)) << dim;
+      });
+    }
   }
 }
 

@@ -39,10 +39,10 @@ class SimulatedLevelTest : public ::testing::TestWithParam<IsaLevel> {
       for (uint8_t& scale : x.scales) scale = RandomScale(kind, &random);
     }
     std::vector<float> expected(static_cast<size_t>(most_rows * out)), y(expected.size());
-    reference_->LinearFp8(most_rows, x.view(), w.matrix, expected.data());
+    reference_->LinearFp8(most_rows, x.view(), w.matrix, Rounding::kNone, expected.data());
     if (kind != ScaleKind::kExtreme) ExpectMeaningful(expected);
     for (int64_t rows : row_counts) {
-      ops_.LinearFp8(rows, x.view(), w.matrix, y.data());
+      ops_.LinearFp8(rows, x.view(), w.matrix, Rounding::kNone, y.data());
       ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * out)) << rows << " rows";
     }
   }
@@ -89,9 +89,9 @@ TEST_P(SimulatedLevelTest, NanCodesAndExtremeScalesBesideUsualOnes) {
     OwnedWeight fp4(WeightFormat::kFp4Group32, kOut, kIn, 6);
     fp4.scales[static_cast<size_t>(n * 5 + n % 5)] = n % 2 == 0 ? 255 : 30;
     for (const OwnedWeight* w : {&fp8, &fp4}) {
-      reference_->LinearFp8(kRows, x.view(), w->matrix, expected.data());
+      reference_->LinearFp8(kRows, x.view(), w->matrix, Rounding::kNone, expected.data());
       for (int64_t rows : {int64_t{2}, kRows}) {
-        ops_.LinearFp8(rows, x.view(), w->matrix, y.data());
+        ops_.LinearFp8(rows, x.view(), w->matrix, Rounding::kNone, y.data());
         ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * kOut)) << "output " << n;
       }
     }
