@@ -41,7 +41,7 @@ class BenchCommand final : public Command {
     sub->add_option("WHAT", what_, "model, or ceilings (the machine alone)")
         ->check(CLI::IsMember({"model", "ceilings"}))
         ->capture_default_str();
-    flags_.Register(sub, false, "ref_actq");
+    flags_.Register(sub, false, kServingNumerics);
     sub->add_option("--prompt", prompt_len_, "Prompt tokens")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
@@ -153,7 +153,7 @@ class BenchCommand final : public Command {
     const RowFlops f = FlopsPerRow(c, prompt_len_ / 2);
     const double tail = std::min<double>(c.decoder_keep_rows(), prompt_len_) / prompt_len_;
     const double prompt_flops = f.encoder + tail * f.decoder;
-    const bool bf16 = flags_.numerics == "ref_actq" && m.ceilings.bf16_gflop_per_s > 0;
+    const bool bf16 = flags_.numerics != "ref" && m.ceilings.bf16_gflop_per_s > 0;
     const double peak = bf16 ? m.ceilings.bf16_gflop_per_s : m.ceilings.fp32_gflop_per_s;
     const double prefill_bound = peak * 1e9 / prompt_flops;
     if (json_) {

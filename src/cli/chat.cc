@@ -89,7 +89,7 @@ class ChatCommand final : public Command {
  public:
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub = app->add_subcommand("chat", "Chat in the terminal");
-    flags_.Register(sub, false, "ref_actq");
+    flags_.Register(sub, false, kServingNumerics);
     sub->add_option("--system", system_, "System text");
     sub->add_flag("--think", settings_.thinking, "Thinking mode");
     sub->add_option("--temperature", settings_.temperature, "0 = greedy")->capture_default_str();

@@ -14,7 +14,7 @@ class GenerateCommand final : public Command {
  public:
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub = app->add_subcommand("generate", "Token ids to generated token ids");
-    flags_.Register(sub, true, "ref_actq");
+    flags_.Register(sub, true, kServingNumerics);
     sub->add_option("--tokens", tokens_file_, "File with a JSON array of token ids")->required();
     sub->add_option("--max-tokens", sampling_.max_tokens, "Tokens to generate at most")
         ->required()

@@ -33,7 +33,7 @@ class InspectCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub =
         app->add_subcommand("inspect", "Validate a model folder and show sizes and costs");
-    flags_.Register(sub, true, "ref_actq");
+    flags_.Register(sub, true, kServingNumerics);
     sub->add_flag("--json", json_, "One JSON line instead of text");
     sub->footer("Example:\n  deepinfer inspect models/deepinfer-tiny --verify-weights");
     return sub;

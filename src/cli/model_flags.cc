@@ -22,7 +22,8 @@ void ModelFlags::Register(CLI::App* command, bool required, const std::string& d
       ->capture_default_str();
   command->add_option("--isa", isa, "Kernel level: auto, avx2, avx512, avx512bf16, or reference")
       ->capture_default_str();
-  command->add_option("--numerics", numerics, "Arithmetic: ref_actq or ref")->capture_default_str();
+  command->add_option("--numerics", numerics, "Arithmetic: prod, ref_actq or ref")
+      ->capture_default_str();
   command->add_flag("--verify-weights", verify_weights,
                     "Read all weights at load and refuse NaN codes");
 }
@@ -43,7 +44,7 @@ Result<BundleOptions> ModelFlags::Bundle() const {
   options.num_threads = threads;
   const std::optional<Numerics> mode = ParseNumerics(numerics);
   if (!mode) {
-    return InvalidRequest("--numerics " + numerics + " is not available: use ref_actq or ref");
+    return InvalidRequest("--numerics " + numerics + " is unknown: use prod, ref_actq or ref");
   }
   options.model.numerics = *mode;
   options.model.weight_checks.scan_codes = verify_weights;

@@ -14,6 +14,9 @@ class App;
 
 namespace deepinfer {
 
+// The mode of every command that serves or measures.
+inline constexpr const char* kServingNumerics = "prod";
+
 struct ModelFlags {
   std::string model;
   int threads = 0;
@@ -22,7 +25,7 @@ struct ModelFlags {
   bool verify_weights = false;
 
   // required: the positional MODEL must be given; else it defaults to the bundled demo model.
-  // default_numerics: "ref_actq" for serving, "ref" for the oracle commands.
+  // default_numerics: kServingNumerics, or "ref" for the oracle commands.
   void Register(CLI::App* command, bool required, const std::string& default_numerics);
 
   // The folder to open. not_found when no model was named and none is bundled.

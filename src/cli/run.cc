@@ -16,7 +16,7 @@ class RunCommand final : public Command {
  public:
   CLI::App* Register(CLI::App* app) override {
     CLI::App* sub = app->add_subcommand("run", "Answer one prompt");
-    flags_.Register(sub, true, "ref_actq");
+    flags_.Register(sub, true, kServingNumerics);
     sub->add_option("PROMPT", prompt_, "The user's message; '-' reads standard input")->required();
     sub->add_option("--system", system_, "System text");
     sub->add_flag("--think", settings_.thinking, "Thinking mode");

@@ -42,7 +42,7 @@ void Choice(CLI::App* command, const std::string& names, std::string* value,
 }  // namespace
 
 void ServeFlags::Register(CLI::App* command) {
-  model.Register(command, false, "ref_actq");
+  model.Register(command, false, kServingNumerics);
   command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
   RegisterListen(command);
   RegisterApi(command);

@@ -21,7 +21,7 @@
 namespace deepinfer {
 
 struct ModelOptions {
-  Numerics numerics = Numerics::kRefActq;
+  Numerics numerics = Numerics::kProd;
   ProdDeviations prod_deviations;  // off only in tests
   // Off only in tests: caches keep fp32 rows (numerics.md §2, f32_nokvq).
   KvFormat kv_format = KvFormat::kQuantized;

@@ -66,7 +66,8 @@ TEST_P(Backend, WithoutCacheQuantisationToo) {
   EXPECT_TRUE(RunModel(options) == reference);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Backend, ::testing::Values(Numerics::kRef, Numerics::kRefActq),
+INSTANTIATE_TEST_SUITE_P(Modes, Backend,
+                         ::testing::Values(Numerics::kRef, Numerics::kRefActq, Numerics::kProd),
                          [](const auto& p) { return std::string(NumericsName(p.param)); });
 
 }  // namespace

@@ -138,7 +138,8 @@ TEST_P(Chunking, ExactReplayAfterAHitEqualsAColdRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Chunking, ::testing::Values(Numerics::kRef, Numerics::kRefActq),
+INSTANTIATE_TEST_SUITE_P(Modes, Chunking,
+                         ::testing::Values(Numerics::kRef, Numerics::kRefActq, Numerics::kProd),
                          [](const auto& p) { return std::string(NumericsName(p.param)); });
 
 // Greedy continuation with the cache; logits of every decided position.

@@ -54,10 +54,10 @@ inline LogitDistance Compare(const std::vector<float>& want, const std::vector<f
     for (int64_t i = 0; i < vocab; ++i) {
       const double e = std::fabs(static_cast<double>(w[i]) - static_cast<double>(g[i]));
       // NaN must fail every limit.
-      row_max = e <= row_max ? row_max : e;
+      row_max = std::isnan(row_max) || e <= row_max ? row_max : e;
       square += e * e;
     }
-    d.max = row_max <= d.max ? d.max : row_max;
+    d.max = std::isnan(d.max) || row_max <= d.max ? d.max : row_max;
     d.rows_above_tenth += row_max > 0.1;
     leading = leading && row_max <= 1e-3;
     d.leading_rows += leading;

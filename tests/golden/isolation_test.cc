@@ -180,7 +180,8 @@ TEST_P(Damage, ADamagedCacheFailsOnlyItsOwner) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Damage, ::testing::Values(Numerics::kRef, Numerics::kRefActq),
+INSTANTIATE_TEST_SUITE_P(Modes, Damage,
+                         ::testing::Values(Numerics::kRef, Numerics::kRefActq, Numerics::kProd),
                          [](const auto& p) { return std::string(NumericsName(p.param)); });
 
 TEST(EmptySteps, NoSequencesAndNoRowsAreFine) {

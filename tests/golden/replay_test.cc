@@ -171,7 +171,8 @@ TEST_P(Replay, RandomSchedulesOfManySequencesGiveEveryRowItsBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Replay, ::testing::Values(Numerics::kRef, Numerics::kRefActq),
+INSTANTIATE_TEST_SUITE_P(Modes, Replay,
+                         ::testing::Values(Numerics::kRef, Numerics::kRefActq, Numerics::kProd),
                          [](const auto& p) { return std::string(NumericsName(p.param)); });
 
 }  // namespace

@@ -25,6 +25,7 @@ struct TinyModelOptions {
   // backend_test checks, many times faster.
   int threads = 0;
   IsaLevel isa = DetectIsaLevel();
+  ProdDeviations prod_deviations = {};
 };
 
 class TinyModel {
@@ -40,6 +41,7 @@ class TinyModel {
     }
     ModelOptions model_options;
     model_options.numerics = options.numerics;
+    model_options.prod_deviations = options.prod_deviations;
     model_options.kv_format = options.kv_format;
     const bool is_path = options.checkpoint.starts_with('/');
     Result<std::unique_ptr<Model>> model = Model::Load(

@@ -1,5 +1,5 @@
 // The recorded cases of the demo model and a runner that answers them through the engine as the
-// server would: CPU kernels, ref_actq, greedy.
+// server would: CPU kernels, the serving numerics, greedy.
 // Thread rule: test thread.
 #pragma once
 

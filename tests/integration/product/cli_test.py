@@ -90,9 +90,10 @@ class Tools(unittest.TestCase):
 
     def test_logits_do_not_depend_on_chunks_threads_or_kernels(self):
         golden = DATA / "golden/f32_L129.safetensors"
-        want = self.logits(golden, "--numerics", "ref_actq", "--isa", "reference")
-        for args in (["--chunk", "1"], ["--chunk", "64", "--threads", "2"], ["--isa", "avx2"]):
-            self.assertEqual(self.logits(golden, "--numerics", "ref_actq", *args), want, args)
+        for mode in ("ref_actq", "prod"):
+            want = self.logits(golden, "--numerics", mode, "--isa", "reference")
+            for args in (["--chunk", "1"], ["--chunk", "64", "--threads", "2"], ["--isa", "avx2"]):
+                self.assertEqual(self.logits(golden, "--numerics", mode, *args), want, (mode, args))
 
     def test_generate_is_greedy_by_default(self):
         golden = support.read_safetensors(DATA / "golden/f32_greedy_L63.safetensors")
