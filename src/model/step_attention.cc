@@ -7,13 +7,13 @@
 
 namespace deepinfer {
 
-void StepRunner::RunAttention(int32_t layer, const float* u, float* out) {
+void StepRunner::RunAttention(int32_t layer, float* out) {
   const AttentionWeights& w = Weights(layer).block.attention;
   const int64_t t = num_rows_, d = config_.head_dim, heads = config_.num_heads;
   const float eps = config_.rms_eps;
   const RopeTable rope = Rope(layer);
 
-  const Rows input = Quantize(u, t, config_.dim);
+  const Rows input = Quantize(u_, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
   QuantizedLinear(input, t, w.wq_a, qr);
   ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, eps, stream(), qr);
@@ -31,14 +31,14 @@ void StepRunner::RunAttention(int32_t layer, const float* u, float* out) {
   std::byte* step_rows = context_.workspace->Bytes(t * context_.layout->window_row_bytes);
   ops_->StoreWindowRows(t, kv, d, context_.layout->format, step_rows);
 
-  if (config_.IsIndexSource(layer)) RunIndexer(layer, query_input, u);
+  if (config_.IsIndexSource(layer)) RunIndexer(layer, query_input);
 
-  const std::vector<AttentionRow> rows = AttentionRows(layer, step_rows);
+  SetAttentionRows(layer, step_rows);
   const AttentionShape shape{context_.layout->format, config_.num_heads, config_.head_dim,
                              static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
                              context_.arithmetic.attention_weights};
   float* o = Floats(t * heads * d);
-  ops_->Attention(rows, q, w.sink, shape, o);
+  ops_->Attention(attention_rows_, q, w.sink, shape, o);
   Probe("o_rot", layer, o, t, heads * d);
   // What wo_a quantises is the fp32 attention output.
   ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true, Rounding::kNone);
@@ -59,12 +59,10 @@ void StepRunner::ProjectOutput(int32_t layer, const float* o, float* out) {
   QuantizedLinear(Quantize(groups, t, width), t, w.wo_b, out);
 }
 
-std::vector<AttentionRow> StepRunner::AttentionRows(int32_t layer,
-                                                    const std::byte* step_rows) const {
+void StepRunner::SetAttentionRows(int32_t layer, const std::byte* step_rows) {
   const KvLayout& layout = *context_.layout;
   const int32_t source = config_.KvSourceOf(layer);
-  std::vector<AttentionRow> rows;
-  rows.reserve(static_cast<size_t>(num_rows_));
+  attention_rows_.clear();
   for (const RowRun& run : runs_) {
     const SequenceStep& s = *run.sequence;
     AttentionRow row;
@@ -83,10 +81,9 @@ std::vector<AttentionRow> StepRunner::AttentionRows(int32_t layer,
         row.selected = selection.indices + (run.first_row + i) * selection.width;
         row.num_selected = selection.counts + run.first_row + i;
       }
-      rows.push_back(row);
+      attention_rows_.push_back(row);
     }
   }
-  return rows;
 }
 
 // After attention, since a longer step overwrites ring rows its own first rows still read.

@@ -8,19 +8,17 @@ namespace deepinfer {
 
 void StepRunner::PublishEntries(int32_t layer) {
   const Workspace::Scope scope(context_.workspace);
-  float* u = Floats(num_rows_ * config_.dim);
-  AttentionInput(layer, u);
   if (config_.ratio(layer) == 2) {
-    PublishPairs(layer, u);
+    PublishPairs(layer);
   } else {
-    PublishSingles(layer, u);
+    PublishSingles(layer);
   }
 }
 
-void StepRunner::PublishSingles(int32_t layer, const float* u) {
+void StepRunner::PublishSingles(int32_t layer) {
   const CompressorWeights& w = Weights(layer).compressor;
   float* latents = Floats(num_rows_ * config_.head_dim);
-  Bf16Linear(u, num_rows_, w.wkv, stream(), latents);
+  Bf16Linear(u_, num_rows_, w.wkv, stream(), latents);
   std::vector<EntryGroup> groups;
   for (const RowRun& run : runs_) {
     groups.push_back({&run, run.start, run.first_row, run.num_rows});
@@ -28,15 +26,15 @@ void StepRunner::PublishSingles(int32_t layer, const float* u) {
   StoreEntries(layer, latents, groups, num_rows_);
 }
 
-void StepRunner::PublishPairs(int32_t layer, const float* u) {
+void StepRunner::PublishPairs(int32_t layer) {
   const CompressorWeights& w = Weights(layer).compressor;
   const KvLayout& layout = *context_.layout;
   const int64_t n = config_.head_dim;
   const int32_t source = config_.KvSourceOf(layer);
   float* kv = Floats(num_rows_ * n);
   float* gate = Floats(num_rows_ * n);
-  Bf16Linear(u, num_rows_, w.wkv, Rounding::kNone, kv);
-  Bf16Linear(u, num_rows_, w.wgate, Rounding::kNone, gate);
+  Bf16Linear(u_, num_rows_, w.wkv, Rounding::kNone, kv);
+  Bf16Linear(u_, num_rows_, w.wgate, Rounding::kNone, gate);
 
   float* latents = Floats((num_rows_ + static_cast<int64_t>(runs_.size())) / 2 * n + n);
   std::vector<EntryGroup> groups;

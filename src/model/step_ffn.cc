@@ -4,14 +4,14 @@
 
 namespace deepinfer {
 
-void StepRunner::RunMoe(int32_t layer, const float* u, float* out) {
+void StepRunner::RunMoe(int32_t layer, float* out) {
   const MoeWeights& w = Weights(layer).block.moe;
   const int64_t t = num_rows_;
   const MoeShape shape{config_.dim,          config_.moe_inter_dim,
                        config_.num_experts,  config_.experts_per_token,
                        config_.swiglu_limit, stream()};
   float* logits = Floats(t * shape.num_experts);
-  Bf16Linear(u, t, w.gate, Rounding::kNone, logits);
+  Bf16Linear(u_, t, w.gate, Rounding::kNone, logits);
   CheckFinite(logits, shape.num_experts, "router logits");
   int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
   float* weights = Floats(t * shape.topk);
@@ -19,7 +19,7 @@ void StepRunner::RunMoe(int32_t layer, const float* u, float* out) {
               config_.gate_temp, config_.route_scale, experts, weights);
   Probe("gate_w", layer, weights, t, shape.topk);
   ProbeSelection("gate_i", layer, experts, nullptr, t, shape.topk);
-  const Rows x = Quantize(u, t, config_.dim);
+  const Rows x = Quantize(u_, t, config_.dim);
   ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kScoreBufferBytes = int64_t{64} << 20;
 }  // namespace
 
-void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
+void StepRunner::RunIndexer(int32_t layer, const Rows& qr) {
   const IndexerWeights& w = Weights(layer).indexer;
   const int64_t t = num_rows_, heads = config_.index_num_heads, d = config_.index_head_dim;
   const size_t index = static_cast<size_t>(config_.IndexSourceOf(layer));
@@ -26,7 +26,7 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
              stream());
   if (context_.layout->format == KvFormat::kQuantized) ops_->QdqFp4Group32(t * heads, q, d);
   float* weights = Floats(t * heads);
-  Bf16Linear(u, t, w.weights_proj, stream(), weights);
+  Bf16Linear(u_, t, w.weights_proj, stream(), weights);
   ops_->Scale(t * heads,
               static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)) /
                                  std::sqrt(static_cast<double>(heads))),
@@ -34,14 +34,14 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
   CheckFinite(q, heads * d, "index queries");
   CheckFinite(weights, heads, "index weights");
 
-  const std::vector<IndexRow> rows = IndexRows(layer);
+  SetIndexRows(layer);
   int32_t longest = 1;
-  for (const IndexRow& r : rows) longest = std::max(longest, r.num_visible);
+  for (const IndexRow& r : index_rows_) longest = std::max(longest, r.num_visible);
   const int64_t group = std::max<int64_t>(1, kScoreBufferBytes / 4 / longest);
   for (int64_t first = 0; first < t; first += group) {
     const int64_t count = std::min(group, t - first);
-    ScoreAndSelect(layer, {rows.data() + first, static_cast<size_t>(count)}, q + first * heads * d,
-                   weights + first * heads, first);
+    ScoreAndSelect(layer, {index_rows_.data() + first, static_cast<size_t>(count)},
+                   q + first * heads * d, weights + first * heads, first);
   }
   ProbeSelection("topk", layer, selection.indices, selection.counts, t, selection.width);
   if (is_candidate_source) {
@@ -50,12 +50,11 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr, const float* u) {
   }
 }
 
-std::vector<IndexRow> StepRunner::IndexRows(int32_t layer) const {
+void StepRunner::SetIndexRows(int32_t layer) {
   const int32_t ratio = config_.ratio(layer), source = config_.KvSourceOf(layer);
   // Layers behind the candidate source search its blocks only; the source itself searches all.
   const bool restricted = layer > config_.candidate_source_layer;
-  std::vector<IndexRow> rows;
-  rows.reserve(static_cast<size_t>(num_rows_));
+  index_rows_.clear();
   for (const RowRun& run : runs_) {
     const SequenceStep& s = *run.sequence;
     for (int64_t i = 0; i < run.num_rows; ++i) {
@@ -66,10 +65,9 @@ std::vector<IndexRow> StepRunner::IndexRows(int32_t layer) const {
         row.candidate_blocks = candidates_.indices + (run.first_row + i) * candidates_.width;
         row.num_candidate_blocks = candidates_.counts + run.first_row + i;
       }
-      rows.push_back(row);
+      index_rows_.push_back(row);
     }
   }
-  return rows;
 }
 
 void StepRunner::ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, const float* q,

@@ -24,7 +24,8 @@ HcShape StepRunner::Hc() const {
 }
 
 void StepRunner::Run(StepOutput* out) {
-  *out = {};
+  out->main_hidden.clear();
+  out->status.clear();
   Embed();
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) RunLayer(layer);
   RunHead(out);
@@ -54,6 +55,7 @@ void StepRunner::Embed() {
   Probe("embed", -1, x, num_rows_, config_.dim);
   h_ = Floats(num_rows_ * n * config_.dim);
   h_next_ = Floats(num_rows_ * n * config_.dim);
+  u_ = Floats(num_rows_ * config_.dim);
   ops_->Replicate(num_rows_, x, config_.hc_mult, config_.dim, h_);
   // The first site reads copy 0 alone.
   std::vector<float> one_hot(static_cast<size_t>(num_rows_ * n), 0.0f);
@@ -71,6 +73,7 @@ void StepRunner::RunLayer(int32_t layer) {
   Probe("h_in", layer, h_, num_rows_, n * dim);
   Probe("pre_in", layer, pre_, num_rows_, n);
   RunEngram(layer);
+  AttentionInput(layer);
   // Global KV depends on the encoder only, so at the cut every row publishes before the rows
   // that are not kept leave the batch (model.md §3).
   if (config_.IsKvSource(layer)) PublishEntries(layer);
@@ -79,9 +82,7 @@ void StepRunner::RunLayer(int32_t layer) {
 
   // What crosses to the next layer was taken before this scope.
   const Workspace::Scope scope(context_.workspace);
-  float* u = Floats(num_rows_ * dim);
-  AttentionInput(layer, u);
-  Probe("attn_in", layer, u, num_rows_, dim);
+  Probe("attn_in", layer, u_, num_rows_, dim);
 
   float* pre = Floats(num_rows_ * n);
   float* post = Floats(num_rows_ * n);
@@ -91,28 +92,28 @@ void StepRunner::RunLayer(int32_t layer) {
   Probe("hc_pre.attn", layer, pre, num_rows_, n);
   Probe("hc_post.attn", layer, post, num_rows_, n);
   Probe("hc_comb.attn", layer, comb, num_rows_, n * n);
-  RunAttention(layer, u, o);
+  RunAttention(layer, o);
   Probe("attn_out", layer, o, num_rows_, dim);
   ops_->HcPost(num_rows_, o, h_, post, comb, hc, stream(), h_next_);
 
-  ops_->HcPre(num_rows_, h_next_, pre, hc, stream(), u);
-  ops_->RmsNorm(num_rows_, u, w.ffn_norm, dim, config_.rms_eps, stream(), u);
-  Probe("ffn_in", layer, u, num_rows_, dim);
+  ops_->HcPre(num_rows_, h_next_, pre, hc, stream(), u_);
+  ops_->RmsNorm(num_rows_, u_, w.ffn_norm, dim, config_.rms_eps, stream(), u_);
+  Probe("ffn_in", layer, u_, num_rows_, dim);
   ops_->HcMixes(num_rows_, h_next_, w.hc_ffn, hc, pre_, post, comb);
   Probe("hc_pre.ffn", layer, pre_, num_rows_, n);
   Probe("hc_post.ffn", layer, post, num_rows_, n);
   Probe("hc_comb.ffn", layer, comb, num_rows_, n * n);
-  RunMoe(layer, u, o);
+  RunMoe(layer, o);
   Probe("ffn_out", layer, o, num_rows_, dim);
   ops_->HcPost(num_rows_, o, h_next_, post, comb, hc, stream(), h_);
   Probe("h", layer, h_, num_rows_, n * dim);
   Probe("pre", layer, pre_, num_rows_, n);
 }
 
-void StepRunner::AttentionInput(int32_t layer, float* u) {
-  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), u);
-  ops_->RmsNorm(num_rows_, u, Weights(layer).block.attn_norm, config_.dim, config_.rms_eps,
-                stream(), u);
+void StepRunner::AttentionInput(int32_t layer) {
+  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), u_);
+  ops_->RmsNorm(num_rows_, u_, Weights(layer).block.attn_norm, config_.dim, config_.rms_eps,
+                stream(), u_);
 }
 
 void StepRunner::KeepDecoderRows() {
@@ -135,6 +136,7 @@ void StepRunner::KeepDecoderRows() {
     run.num_rows -= skip;
     move(h_, from, run.num_rows, h_row);
     move(pre_, from, run.num_rows, pre_row);
+    move(u_, from, run.num_rows, hc.dim * 4);
     move(positions_, from, run.num_rows, 4);
     move(is_image_, from, run.num_rows, 1);
     if (main_hidden_ != nullptr) move(main_hidden_, from, run.num_rows, TargetsWidth() * 4);

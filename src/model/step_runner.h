@@ -63,7 +63,8 @@ class StepRunner {
   // step_runner.cc
   void Embed();
   void RunLayer(int32_t layer);
-  void AttentionInput(int32_t layer, float* u);
+  // u_ = RMSNorm(hc_pre(h_, pre_)).
+  void AttentionInput(int32_t layer);
   void KeepDecoderRows();
   // Rows of the run that yield logits: its last ones.
   static int64_t NumLogitRows(const RowRun& run);
@@ -85,16 +86,18 @@ class StepRunner {
                       int64_t rows, int64_t width);
 
   // step_attention.cc
-  void RunAttention(int32_t layer, const float* u, float* out);
+  // out f32 [T, dim], from u_; so RunMoe.
+  void RunAttention(int32_t layer, float* out);
   // out = wo_b · wo_a · o, o f32 [T, heads·head_dim].
   void ProjectOutput(int32_t layer, const float* o, float* out);
   void StoreRings(int32_t layer, const std::byte* step_rows);
-  std::vector<AttentionRow> AttentionRows(int32_t layer, const std::byte* step_rows) const;
+  // Fills attention_rows_.
+  void SetAttentionRows(int32_t layer, const std::byte* step_rows);
 
   // step_compressor.cc
   void PublishEntries(int32_t layer);
-  void PublishPairs(int32_t layer, const float* u);
-  void PublishSingles(int32_t layer, const float* u);
+  void PublishPairs(int32_t layer);
+  void PublishSingles(int32_t layer);
   // Latents f32 [n, head_dim] of entries first.., one group per sequence.
   struct EntryGroup {
     const RowRun* run;
@@ -106,15 +109,16 @@ class StepRunner {
                     int64_t num_entries);
 
   // step_indexer.cc
-  void RunIndexer(int32_t layer, const Rows& qr, const float* u);
-  std::vector<IndexRow> IndexRows(int32_t layer) const;
+  void RunIndexer(int32_t layer, const Rows& qr);
+  // Fills index_rows_.
+  void SetIndexRows(int32_t layer);
   void ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, const float* q, const float* w,
                       int64_t first_row);
   // scores f32 [num_rows, stride] of batch rows first_row...
   void CheckScores(const float* scores, int64_t stride, int64_t first_row, int64_t num_rows);
 
   // step_ffn.cc
-  void RunMoe(int32_t layer, const float* u, float* out);
+  void RunMoe(int32_t layer, float* out);
   void RunEngram(int32_t layer);
   Rows EngramRows(const EngramWeights& w, const int64_t* ids);
 
@@ -147,9 +151,12 @@ class StepRunner {
   float* h_ = nullptr;                 // [T, hc, dim]
   float* h_next_ = nullptr;            // [T, hc, dim]
   float* pre_ = nullptr;               // [T, hc]
+  float* u_ = nullptr;                 // [T, dim], input of the attention, then of the experts
   float* main_hidden_ = nullptr;       // [T, targets·dim]
   std::vector<Selection> selections_;  // by index source
   Selection candidates_;
+  std::vector<AttentionRow> attention_rows_;  // of the layer being run
+  std::vector<IndexRow> index_rows_;
 };
 
 }  // namespace deepinfer
