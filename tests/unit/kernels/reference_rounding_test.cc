@@ -144,23 +144,20 @@ TEST(Rounding, LinearsOnBf16RowsAreWithinOneStepOfFp64) {
   }
 }
 
-// Odd element first, one fp32 rounding per product and sum, denormals to zero.
-TEST(Rounding, PairsOfBf16RowsFollowTheInstruction) {
+// The higher element of a pair first, one fp32 rounding per product and sum, denormals to zero.
+TEST(Rounding, PairsOfBf16RowsFollowTheFamily) {
   const auto ops = MakeReferenceOperators();
-  const auto dot = [&](std::vector<float> x, const std::vector<float>& w) {
-    std::vector<uint16_t> narrow;
-    for (float v : w) narrow.push_back(FloatToBf16(v));
+  const std::vector<uint16_t> ones(8, FloatToBf16(1.0f));
+  const auto sum = [&](const std::vector<float>& x) {
     float y = -1;
-    const int64_t k = static_cast<int64_t>(x.size());
-    ops->LinearBf16(1, x.data(), {WeightFormat::kBf16, 1, k, narrow.data(), nullptr},
-                    Rounding::kNone, &y);
+    ops->LinearBf16(1, x.data(), {WeightFormat::kBf16, 1, 8, ones.data(), nullptr}, Rounding::kNone,
+                    &y);
     return y;
   };
-  // A sum of 2^24 swallows a 1 unless -2^24 comes first.
-  EXPECT_EQ(dot({0x1p24f, 0, 1, -0x1p24f}, {1, 1, 1, 1}), 1.0f);
-  EXPECT_EQ(dot({0x1p24f, 0, -0x1p24f, 1}, {1, 1, 1, 1}), 0.0f);
-  EXPECT_EQ(dot({0x1p-130f, 1}, {1, 0}), 0.0f);
-  EXPECT_EQ(dot({0x1p-100f, 1}, {0x1p-40f, 0}), 0.0f);
+  // A sum of 2^24 swallows a 1 unless -2^24 comes first: the order is 4, 0, 5, 1, ...
+  EXPECT_EQ(sum({0, 1, 0, 0, 0x1p24f, -0x1p24f, 0, 0}), 1.0f);
+  EXPECT_EQ(sum({0, -0x1p24f, 0, 0, 0x1p24f, 1, 0, 0}), 0.0f);
+  EXPECT_EQ(sum({0x1p-130f, 0, 0, 0, 0, 0, 0, 0}), 0.0f);
 }
 
 TEST(Rounding, GroupedFp8RowsUseTheirOwnColumnsAndKeepFp32Results) {
