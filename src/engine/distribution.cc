@@ -1,12 +1,10 @@
 #include "engine/distribution.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
-
-#include "base/det_math.h"
-#include "base/philox.h"
 
 namespace deepinfer {
 
@@ -14,10 +12,9 @@ namespace {
 
 __extension__ using Uint128 = unsigned __int128;
 
-constexpr double kLog2e = 1.4426950408889634;
 constexpr double kWeightUnit = 0x1p46;
-// DetLn is good to 2 ulp and each product or quotient to 1/2; 2^-40 leaves ample room.
-constexpr double kRaceBoundSlack = 1.0 - 0x1p-40;
+constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
 // Larger float, larger key; both zeros share one, because they tie.
 uint32_t SortableKey(float z) {
@@ -25,161 +22,186 @@ uint32_t SortableKey(float z) {
   return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
 }
 
+// The first rank r with r >= count or more than mass of weight before it, and every later one, do
+// not survive; nor does a weight below weight.
+struct Limits {
+  uint64_t count = kNoLimit;
+  uint64_t mass = kNoLimit;
+  uint64_t weight = 1;
+};
+
+Limits MakeLimits(const LogitRow& row, const FilterParams& filters, DistributionScratch* scratch) {
+  Limits limits;
+  if (filters.top_k > 0) limits.count = static_cast<uint64_t>(filters.top_k);
+  if (filters.top_p < 1.0f) {
+    const uint64_t total = SumWeights(row.logits, row.scale, &scratch->block_sums);
+    const auto p32 =
+        static_cast<uint64_t>(std::nearbyint(static_cast<double>(filters.top_p) * 0x1p32));
+    limits.mass = static_cast<uint64_t>((Uint128{p32} * total) >> 32);
+  }
+  limits.weight = static_cast<uint64_t>(
+      std::max(1.0, std::ceil(static_cast<double>(filters.min_p) * kWeightUnit)));
+  return limits;
+}
+
+// Fills scratch->ranked, ascending by id, with a prefix of the rank order that holds every
+// survivor. Few tokens survive in practice, so a short prefix is tried first.
+void CollectCandidates(const LogitRow& row, const Limits& limits, DistributionScratch* scratch) {
+  // Distances from the best logit in powers of two of weight; at 64 every weight is 0.
+  for (const float reach : {4.0f, 8.0f, 16.0f, 32.0f, 64.0f}) {
+    const float threshold = row.scale.max - reach / row.scale.per_logit;
+    CollectAtLeast(row.logits, threshold, &scratch->ids);
+    scratch->ranked.clear();
+    uint64_t mass = 0;
+    for (const int32_t id : scratch->ids) {
+      const float z = row.logits[static_cast<size_t>(id)];
+      scratch->ranked.push_back({SortableKey(z), id, WeightOf(z, row.scale)});
+      mass += scratch->ranked.back().weight;
+    }
+    // Twice, because neighbouring weights may be a rounding out of order.
+    const bool rest_is_light = 2 * WeightOf(threshold, row.scale) < limits.weight;
+    if (scratch->ids.size() >= limits.count || mass > limits.mass || rest_is_light) return;
+  }
+}
+
 // Where the rank order is cut: ids with a larger key survive, and the first num_ties ids (in
 // ascending order) with exactly this key.
 struct Cut {
   uint32_t key = 0;
-  int64_t num_ties = 0;
+  uint64_t num_ties = kNoLimit;
 };
 
-// Walks the rank order in three radix passes over the key bits and stops at the first rank r with
-// r >= max_count or more than max_mass of weight before it.
+// Walks the rank order digit by digit of the keys. Ids outside the digit where it stops are
+// dropped, so only the first pass sees them all.
 class RankCut {
  public:
-  RankCut(std::span<const uint32_t> keys, std::span<const uint64_t> weights, uint64_t max_count,
-          uint64_t max_mass)
-      : keys_(keys), weights_(weights), max_count_(max_count), max_mass_(max_mass) {}
+  RankCut(const Limits& limits, std::vector<RankedId>* bucket) : limits_(limits), bucket_(bucket) {}
 
-  Cut Find() {
-    Descend(21, 11);
-    Descend(10, 11);
-    Descend(0, 10);
+  Cut Find(std::span<const RankedId> ranked) {
+    std::span<const RankedId> rest = ranked;
+    for (int shift = 24; shift >= 0; shift -= 8) rest = Descend(rest, shift);
     // All ids of the last bucket share one key and hence one weight.
-    const uint64_t weight = bucket_count_ == 0 ? 0 : bucket_mass_ / bucket_count_;
-    uint64_t ties = std::min(bucket_count_, max_count_ > count_ ? max_count_ - count_ : 0);
-    if (mass_ > max_mass_) {
-      ties = 0;
-    } else if (weight > 0) {
-      ties = std::min(ties, (max_mass_ - mass_) / weight + 1);
-    }
-    return {prefix_, static_cast<int64_t>(ties)};
+    const uint64_t weight = rest.front().weight;
+    uint64_t ties = limits_.count - count_;
+    if (weight > 0) ties = std::min(ties, (limits_.mass - mass_) / weight + 1);
+    return {rest.front().key, ties};
   }
 
  private:
-  void Descend(int shift, int bits) {
-    const size_t buckets = size_t{1} << bits;
-    std::vector<uint64_t> count(buckets, 0), mass(buckets, 0);
-    const uint32_t above = shift + bits >= 32 ? 0 : ~uint32_t{0} << (shift + bits);
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      if ((keys_[i] & above) != prefix_) continue;
-      const size_t b = (keys_[i] >> shift) & (buckets - 1);
-      ++count[b];
-      mass[b] += weights_[i];
+  // The ids of the digit in which a limit is met, or of the last one that occurs.
+  std::span<const RankedId> Descend(std::span<const RankedId> ranked, int shift) {
+    const auto digit = [shift](const RankedId& r) { return size_t{(r.key >> shift) & 0xff}; };
+    std::array<uint64_t, 256> count{}, mass{};
+    size_t last = 255;
+    for (const RankedId& r : ranked) {
+      ++count[digit(r)];
+      mass[digit(r)] += r.weight;
+      last = std::min(last, digit(r));
     }
-    size_t b = buckets - 1;
-    // A bucket passes whole if even the rank after it is still inside both limits; the last
-    // non-empty one is always entered.
-    for (; b > 0; --b) {
-      const bool passes = count_ + count[b] < max_count_ && mass_ + mass[b] <= max_mass_;
+    size_t d = 255;
+    // A digit passes whole if even the rank after it is still inside both limits.
+    for (; d > last; --d) {
+      const bool passes = count_ + count[d] < limits_.count && mass_ + mass[d] <= limits_.mass;
       if (!passes) break;
-      count_ += count[b];
-      mass_ += mass[b];
+      count_ += count[d];
+      mass_ += mass[d];
     }
-    prefix_ |= static_cast<uint32_t>(b) << shift;
-    bucket_count_ = count[b];
-    bucket_mass_ = mass[b];
+    size_t num_kept = 0;
+    if (bucket_->size() < ranked.size()) bucket_->resize(ranked.size());
+    for (const RankedId& r : ranked) {
+      if (digit(r) == d) (*bucket_)[num_kept++] = r;
+    }
+    return {bucket_->data(), num_kept};
   }
 
-  std::span<const uint32_t> keys_;
-  std::span<const uint64_t> weights_;
-  uint64_t max_count_, max_mass_;
-  uint32_t prefix_ = 0;
-  uint64_t count_ = 0, mass_ = 0;  // of the ranks above the current bucket
-  uint64_t bucket_count_ = 0, bucket_mass_ = 0;
+  const Limits& limits_;
+  std::vector<RankedId>* bucket_;
+  // Of the ranks above the current bucket: count_ < limits_.count, mass_ <= limits_.mass.
+  uint64_t count_ = 0, mass_ = 0;
 };
 
 }  // namespace
 
-int32_t ArgMax(std::span<const float> logits) {
-  int32_t best = -1;
-  float max = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > max) {
-      max = logits[i];
-      best = static_cast<int32_t>(i);
-    }
-  }
-  return best;
+LogitRow MakeLogitRow(std::span<const float> logits, const RowSummary& summary, float temperature) {
+  return {logits, summary.best, MakeWeightScale(summary.max, temperature)};
 }
 
-Survivors BuildSurvivors(std::span<const float> logits, float temperature,
-                         const FilterParams& filters) {
-  Survivors out;
-  const int32_t best = ArgMax(logits);
-  if (best < 0) return out;
-  const float max = logits[static_cast<size_t>(best)];
-  const float c = static_cast<float>(kLog2e / static_cast<double>(temperature));
-  std::vector<uint64_t> weights(logits.size());
-  uint64_t total = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const float w = DetExp2((logits[i] - max) * c);
-    weights[i] = static_cast<uint64_t>(std::nearbyint(static_cast<double>(w) * kWeightUnit));
-    total += weights[i];
-  }
-
+void BuildSurvivors(const LogitRow& row, const FilterParams& filters, DistributionScratch* scratch,
+                    Survivors* out) {
+  const Limits limits = MakeLimits(row, filters, scratch);
+  CollectCandidates(row, limits, scratch);
   Cut cut;
-  const bool ranked = filters.top_k > 0 || filters.top_p < 1.0f;
-  std::vector<uint32_t> keys;
-  if (ranked) {
-    keys.reserve(logits.size());
-    for (float z : logits) keys.push_back(SortableKey(z));
-    const uint64_t max_count = filters.top_k > 0 ? static_cast<uint64_t>(filters.top_k)
-                                                 : std::numeric_limits<uint64_t>::max();
-    uint64_t max_mass = std::numeric_limits<uint64_t>::max();
-    if (filters.top_p < 1.0f) {
-      const auto p32 =
-          static_cast<uint64_t>(std::nearbyint(static_cast<double>(filters.top_p) * 0x1p32));
-      max_mass = static_cast<uint64_t>((Uint128{p32} * total) >> 32);
-    }
-    cut = RankCut(keys, weights, max_count, max_mass).Find();
+  if (limits.count != kNoLimit || limits.mass != kNoLimit) {
+    cut = RankCut(limits, &scratch->bucket).Find(scratch->ranked);
   }
-  const auto min_weight = static_cast<uint64_t>(
-      std::max(1.0, std::ceil(static_cast<double>(filters.min_p) * kWeightUnit)));
-  for (size_t i = 0; i < logits.size(); ++i) {
-    bool keep = weights[i] >= min_weight;
-    if (ranked && keys[i] <= cut.key) keep = keys[i] == cut.key && cut.num_ties-- > 0 && keep;
-    // The best rank survives every filter.
-    if (!keep && static_cast<int32_t>(i) != best) continue;
-    out.ids.push_back(static_cast<int32_t>(i));
-    out.weights.push_back(weights[i]);
-    out.total += weights[i];
+  out->ids.clear();
+  out->weights.clear();
+  out->total = 0;
+  for (const RankedId& r : scratch->ranked) {
+    const bool ranks = r.key > cut.key || (r.key == cut.key && cut.num_ties > 0);
+    if (r.key == cut.key && ranks) --cut.num_ties;
+    if (r.id != row.best && (!ranks || r.weight < limits.weight)) continue;
+    out->ids.push_back(r.id);
+    out->weights.push_back(r.weight);
+    out->total += r.weight;
   }
-  return out;
 }
 
 int32_t DrawCdf(const Survivors& survivors, uint64_t x) {
-  const uint64_t target = static_cast<uint64_t>((Uint128{x} * survivors.total) >> 64);
+  const auto target = static_cast<uint64_t>((Uint128{x} * survivors.total) >> 64);
   uint64_t sum = 0;
-  for (size_t i = 0; i < survivors.ids.size(); ++i) {
-    sum += survivors.weights[i];
-    if (sum > target) return survivors.ids[i];
-  }
-  return survivors.ids.back();
+  size_t i = 0;
+  while ((sum += survivors.weights[i]) <= target) ++i;
+  return survivors.ids[i];
+}
+
+int32_t DrawCdf(const LogitRow& row, uint64_t x, DistributionScratch* scratch) {
+  const uint64_t total = SumWeights(row.logits, row.scale, &scratch->block_sums);
+  const auto target = static_cast<uint64_t>((Uint128{x} * total) >> 64);
+  uint64_t sum = 0;
+  size_t block = 0;
+  while (sum + scratch->block_sums[block] <= target) sum += scratch->block_sums[block++];
+  size_t i = block * kLogitBlock;
+  while ((sum += WeightOf(row.logits[i], row.scale)) <= target) ++i;
+  return static_cast<int32_t>(i);
 }
 
 int32_t DrawRace(const Survivors& survivors, uint64_t seed, uint64_t position) {
-  int32_t winner = survivors.ids.front();
-  double best = std::numeric_limits<double>::infinity();
-  PhiloxBlock block{};
-  int64_t block_index = -1;
-  for (size_t i = 0; i < survivors.ids.size(); ++i) {
-    const auto id = static_cast<uint32_t>(survivors.ids[i]);
-    if (block_index != id >> 1) {
-      block_index = id >> 1;
-      block = RandomBlock(seed, position, RandomPurpose::kRace, id >> 1);
-    }
-    const size_t word = 2 * (id & 1);
-    const double u = UniformFromBits((uint64_t{block[word + 1]} << 32) | block[word]);
-    const auto weight = static_cast<double>(survivors.weights[i]);
-    // -ln u >= 1 - u, which is exact here; the factor covers the roundings of both sides.
-    if ((1.0 - u) * kRaceBoundSlack > best * weight) continue;
-    const double key = -DetLn(u) / weight;
-    if (key < best) {
-      best = key;
-      winner = survivors.ids[i];
-    }
+  return RaceIds(survivors.ids, survivors.weights, seed, position);
+}
+
+int32_t DrawRace(const LogitRow& row, uint64_t seed, uint64_t position) {
+  return RaceRow(row.logits, row.scale, row.best, seed, position);
+}
+
+std::vector<int32_t> TopRanks(std::span<const float> logits, float max, size_t num_ids,
+                              DistributionScratch* scratch) {
+  num_ids = std::min(num_ids, logits.size());
+  if (num_ids == 0) return {};
+  std::vector<int32_t>& ids = scratch->ids;
+  ids.clear();
+  for (float reach = 2.0f; ids.size() < num_ids; reach *= 2.0f) {
+    CollectAtLeast(logits, reach < 1e3f ? max - reach : kNegInf, &ids);
   }
-  return winner;
+  const auto ranks_before = [&](int32_t a, int32_t b) {
+    const float za = logits[static_cast<size_t>(a)], zb = logits[static_cast<size_t>(b)];
+    return za != zb ? za > zb : a < b;
+  };
+  const auto end = ids.begin() + static_cast<std::ptrdiff_t>(num_ids);
+  std::partial_sort(ids.begin(), end, ids.end(), ranks_before);
+  return {ids.begin(), end};
+}
+
+float MassBelow(const LogitRow& row, int32_t id, DistributionScratch* scratch) {
+  const float chosen = row.logits[static_cast<size_t>(id)];
+  const uint64_t total = SumWeights(row.logits, row.scale, &scratch->block_sums);
+  CollectAtLeast(row.logits, chosen, &scratch->ids);
+  uint64_t below = total;
+  for (const int32_t other : scratch->ids) {
+    const float z = row.logits[static_cast<size_t>(other)];
+    if (z > chosen || other <= id) below -= WeightOf(z, row.scale);
+  }
+  return static_cast<float>(static_cast<double>(below) / static_cast<double>(total));
 }
 
 }  // namespace deepinfer

@@ -59,6 +59,7 @@ Status ValidateSampling(const SamplingParams& s, int32_t vocab_size) {
   }
   if (s.max_tokens < 1) return OutOfRange("max_tokens", "at least 1");
   if (s.min_tokens < 0) return OutOfRange("min_tokens", "at least 0");
+  if (s.num_tokens_without_end < 0) return OutOfRange("num_tokens_without_end", "at least 0");
   if (s.num_top_logprobs < -1 || s.num_top_logprobs > kMaxTopLogprobs) {
     return OutOfRange("top_logprobs", "at most " + std::to_string(kMaxTopLogprobs));
   }
@@ -68,6 +69,11 @@ Status ValidateSampling(const SamplingParams& s, int32_t vocab_size) {
     }
   }
   DI_RETURN_IF_ERROR(CheckIds("stop_token_ids", s.stop_token_ids, vocab_size));
+  for (const auto& sequence : s.banned_sequences) {
+    if (sequence.empty()) return InvalidRequest("banned_sequences holds an empty sequence");
+    DI_RETURN_IF_ERROR(CheckIds("banned_sequences", sequence, vocab_size));
+  }
+  DI_RETURN_IF_ERROR(CheckIds("allowed_ids", s.allowed_ids, vocab_size));
   return CheckIds("banned_ids", s.banned_ids, vocab_size);
 }
 

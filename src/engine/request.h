@@ -22,6 +22,12 @@ enum class SamplingMode : unsigned char {
   kRejection,  // CDF draw; keeps the distribution
 };
 
+// Which distribution log-probabilities describe (numerics.md §5.6).
+enum class LogprobsKind : unsigned char {
+  kRaw,        // the model's logits at temperature 1
+  kProcessed,  // after bans, penalties, bias, temperature and filters; removed ids are -inf
+};
+
 // Ranges are those of api.md §3; the server validates them, the engine checks them again and
 // answers invalid_request.
 struct SamplingParams {
@@ -41,6 +47,12 @@ struct SamplingParams {
   std::vector<int32_t> stop_token_ids;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> banned_ids;
+  std::vector<int32_t> allowed_ids;  // empty = all; a ban is stronger
+  // The last id of each is banned where the output ends with the ids before it.
+  std::vector<std::vector<int32_t>> banned_sequences;
+  int32_t num_tokens_without_end = 0;  // the end token is banned before that many tokens
+  LogprobsKind logprobs_kind = LogprobsKind::kRaw;
+  bool mass_below = false;        // report TokenLogprobs::mass_below, with log-probabilities
   int32_t num_top_logprobs = -1;  // -1 = no log-probabilities, 0 = chosen token only
   bool prompt_logprobs = false;
 };
@@ -74,6 +86,7 @@ std::string_view FinishReasonName(FinishReason reason);
 struct TokenLogprobs {
   float logprob = 0.0f;
   std::vector<std::pair<int32_t, float>> top;  // rank order, num_top_logprobs entries
+  float mass_below = 0.0f;  // share ranked after the chosen token, when asked for
 };
 
 // Exact account of a request so far (api.md §6).

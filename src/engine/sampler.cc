@@ -1,13 +1,9 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numeric>
 
-#include "base/det_math.h"
 #include "base/philox.h"
-#include "engine/distribution.h"
 
 namespace deepinfer {
 
@@ -16,32 +12,56 @@ namespace {
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr float kGreedyBelow = 1e-5f;
 
-// False with a NaN or +inf; -inf marks a token that cannot be drawn.
-bool Drawable(std::span<const float> z) {
-  return std::all_of(z.begin(), z.end(),
-                     [](float v) { return v <= std::numeric_limits<float>::max(); });
-}
-
-// log(sum exp(z - max)) + max.
-double LogSumExp(std::span<const float> z) {
-  const float max = *std::max_element(z.begin(), z.end());
-  double lane[16] = {};
-  for (size_t i = 0; i < z.size(); ++i) {
-    lane[i & 15] += DetExp(static_cast<double>(z[i]) - static_cast<double>(max));
-  }
-  for (size_t distance = 8; distance >= 1; distance /= 2) {
-    for (size_t j = 0; j < distance; ++j) lane[j] += lane[j + distance];
-  }
-  return static_cast<double>(max) + DetLn(lane[0]);
-}
-
 }  // namespace
+
+// The logits of one row under edit. Single ids are changed in place and put back at the end; a row
+// with few allowed ids is built anew.
+class Sampler::EditedRow {
+ public:
+  EditedRow(std::span<float> logits, const std::vector<int32_t>& allowed_ids,
+            SamplerScratch* scratch)
+      : logits_(logits), changes_(&scratch->changes) {
+    changes_->clear();
+    if (allowed_ids.empty()) return;
+    scratch->row.assign(logits.size(), kNegInf);
+    for (const int32_t id : allowed_ids) {
+      scratch->row[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
+    }
+    logits_ = scratch->row;
+  }
+  ~EditedRow() { Restore(); }
+  EditedRow(const EditedRow&) = delete;
+  EditedRow& operator=(const EditedRow&) = delete;
+
+  float operator[](int32_t id) const { return logits_[static_cast<size_t>(id)]; }
+
+  void Set(int32_t id, float value) {
+    float& z = logits_[static_cast<size_t>(id)];
+    changes_->emplace_back(id, z);
+    z = value;
+  }
+
+  std::span<const float> logits() const { return logits_; }
+
+  // An id may have changed more than once: the oldest value comes last.
+  void Restore() {
+    for (auto it = changes_->rbegin(); it != changes_->rend(); ++it) {
+      logits_[static_cast<size_t>(it->first)] = it->second;
+    }
+    changes_->clear();
+  }
+
+ private:
+  std::span<float> logits_;
+  std::vector<std::pair<int32_t, float>>* changes_;
+};
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id,
                  int32_t image_id)
     : params_(params),
       end_id_(end_id),
       image_id_(image_id),
+      greedy_(params.temperature < kGreedyBelow),
       strict_(params.mode == SamplingMode::kStrict ||
               (params.mode == SamplingMode::kAuto && params.has_seed)),
       has_penalties_(params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
@@ -51,79 +71,111 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_i
     std::sort(prompt_ids_.begin(), prompt_ids_.end());
     prompt_ids_.erase(std::unique(prompt_ids_.begin(), prompt_ids_.end()), prompt_ids_.end());
   }
-}
-
-void Sampler::Ban(std::vector<float>* z) const {
-  if (image_id_ >= 0) (*z)[static_cast<size_t>(image_id_)] = kNegInf;
-  for (int32_t id : params_.banned_ids) (*z)[static_cast<size_t>(id)] = kNegInf;
-  if (num_committed_ < params_.min_tokens) {
-    (*z)[static_cast<size_t>(end_id_)] = kNegInf;
-    for (int32_t id : params_.stop_token_ids) (*z)[static_cast<size_t>(id)] = kNegInf;
+  for (const auto& sequence : params.banned_sequences) {
+    tail_length_ = std::max(tail_length_, sequence.size() - 1);
   }
 }
 
-void Sampler::ApplyPenalties(std::vector<float>* z) const {
+void Sampler::Ban(std::span<const int32_t> pending, EditedRow* row) const {
+  const int64_t num_tokens = num_committed_ + static_cast<int64_t>(pending.size());
+  if (image_id_ >= 0) row->Set(image_id_, kNegInf);
+  for (int32_t id : params_.banned_ids) row->Set(id, kNegInf);
+  if (num_tokens < std::max(params_.min_tokens, params_.num_tokens_without_end)) {
+    row->Set(end_id_, kNegInf);
+  }
+  if (num_tokens < params_.min_tokens) {
+    for (int32_t id : params_.stop_token_ids) row->Set(id, kNegInf);
+  }
+  if (params_.banned_sequences.empty()) return;
+  std::vector<int32_t> tail = output_tail_;
+  tail.insert(tail.end(), pending.begin(), pending.end());
+  for (const auto& sequence : params_.banned_sequences) {
+    const std::span<const int32_t> before(sequence.data(), sequence.size() - 1);
+    if (before.size() <= tail.size() && std::equal(before.rbegin(), before.rend(), tail.rbegin())) {
+      row->Set(sequence.back(), kNegInf);
+    }
+  }
+}
+
+void Sampler::ApplyPenalties(std::span<const int32_t> pending, EditedRow* row) const {
   if (!has_penalties_) return;
   const auto repeat = [&](int32_t id) {
-    float& v = (*z)[static_cast<size_t>(id)];
-    v = v > 0.0f ? v / params_.repetition_penalty : v * params_.repetition_penalty;
+    const float z = (*row)[id];
+    row->Set(id, z > 0.0f ? z / params_.repetition_penalty : z * params_.repetition_penalty);
   };
-  for (int32_t id : prompt_ids_) repeat(id);
-  for (const auto& [id, count] : output_counts_) {
+  const auto penalise = [&](int32_t id, int64_t count) {
     if (params_.repetition_penalty != 1.0f &&
         !std::binary_search(prompt_ids_.begin(), prompt_ids_.end(), id)) {
       repeat(id);
     }
-    (*z)[static_cast<size_t>(id)] -=
-        params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
+    row->Set(id, (*row)[id] - (params_.frequency_penalty * static_cast<float>(count) +
+                               params_.presence_penalty));
+  };
+  const auto num_pending = [&](int32_t id) {
+    return std::count(pending.begin(), pending.end(), id);
+  };
+  for (int32_t id : prompt_ids_) repeat(id);
+  for (const auto& [id, count] : output_counts_) penalise(id, count + num_pending(id));
+  for (size_t i = 0; i < pending.size(); ++i) {
+    const bool is_new =
+        !output_counts_.contains(pending[i]) &&
+        std::count(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(i), pending[i]) ==
+            0;
+    if (is_new) penalise(pending[i], num_pending(pending[i]));
   }
 }
 
-Result<int32_t> Sampler::Sample(std::span<const float> logits, int64_t position) {
-  if (!Drawable(logits)) return DataCorruption("a logit is NaN or infinite");
-  std::vector<float> z(logits.begin(), logits.end());
-  Ban(&z);
-  ApplyPenalties(&z);
-  for (const auto& [id, bias] : params_.logit_bias) z[static_cast<size_t>(id)] += bias;
-  if (!Drawable(z)) return InvalidRequest("the penalties push a logit out of range");
+void Sampler::Edit(std::span<const int32_t> pending, EditedRow* row) const {
+  Ban(pending, row);
+  ApplyPenalties(pending, row);
+  for (const auto& [id, bias] : params_.logit_bias) row->Set(id, (*row)[id] + bias);
+}
 
-  if (params_.temperature < kGreedyBelow) {
-    const int32_t id = ArgMax(z);
-    if (id < 0) return InvalidRequest("every token is banned at this position");
-    return id;
+int32_t Sampler::Draw(const LogitRow& row, uint64_t position, SamplerScratch* scratch) const {
+  const bool filtered = !filters().off();
+  if (filtered) {
+    BuildSurvivors(row, filters(), &scratch->distribution, &scratch->survivors);
   }
-  const Survivors survivors =
-      BuildSurvivors(z, params_.temperature, {params_.top_k, params_.top_p, params_.min_p});
-  if (survivors.ids.empty()) return InvalidRequest("every token is banned at this position");
-  const auto at = static_cast<uint64_t>(position);
-  if (strict_) return DrawRace(survivors, params_.seed, at);
-  return DrawCdf(survivors, RandomBits(RandomBlock(params_.seed, at, RandomPurpose::kSample, 0)));
+  if (strict_) {
+    return filtered ? DrawRace(scratch->survivors, params_.seed, position)
+                    : DrawRace(row, params_.seed, position);
+  }
+  const uint64_t x = RandomBits(RandomBlock(params_.seed, position, RandomPurpose::kSample, 0));
+  return filtered ? DrawCdf(scratch->survivors, x) : DrawCdf(row, x, &scratch->distribution);
+}
+
+Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratch) const {
+  SampledToken out;
+  out.id = in.forced_id;
+  const bool reports = params_.num_top_logprobs >= 0;
+  if (out.id >= 0 && !reports) return out;
+  EditedRow row(in.logits, params_.allowed_ids, scratch);
+  Edit(in.pending, &row);
+  const RowSummary summary = SummarizeRow(row.logits());
+  if (!summary.drawable) {
+    row.Restore();
+    if (!SummarizeRow(in.logits).drawable) return DataCorruption("a logit is NaN or infinite");
+    return InvalidRequest("the penalties push a logit out of range");
+  }
+  if (summary.best < 0) return InvalidRequest("every token is banned at this position");
+  if (out.id < 0 && greedy_) out.id = summary.best;
+  if (out.id < 0) {
+    out.id = Draw(MakeLogitRow(row.logits(), summary, params_.temperature),
+                  static_cast<uint64_t>(in.position), scratch);
+  }
+  if (!reports) return out;
+  ReportEdited(row.logits(), summary, out.id, scratch, &out.logprobs);
+  row.Restore();
+  ReportRaw(in.logits, out.id, scratch, &out.logprobs);
+  return out;
 }
 
 void Sampler::Commit(int32_t id) {
   ++num_committed_;
   if (has_penalties_) ++output_counts_[id];
-}
-
-TokenLogprobs RawLogprobs(std::span<const float> logits, int32_t id, int32_t num_top) {
-  const double log_sum = LogSumExp(logits);
-  const auto value = [&](int32_t i) {
-    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(i)]) - log_sum);
-  };
-  TokenLogprobs out;
-  out.logprob = value(id);
-  const size_t take = std::min(static_cast<size_t>(std::max(num_top, 0)), logits.size());
-  if (take == 0) return out;
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(take), order.end(),
-                    [&](int32_t a, int32_t b) {
-                      const float za = logits[static_cast<size_t>(a)];
-                      const float zb = logits[static_cast<size_t>(b)];
-                      return za != zb ? za > zb : a < b;
-                    });
-  for (size_t i = 0; i < take; ++i) out.top.emplace_back(order[i], value(order[i]));
-  return out;
+  if (tail_length_ == 0) return;
+  if (output_tail_.size() == tail_length_) output_tail_.erase(output_tail_.begin());
+  output_tail_.push_back(id);
 }
 
 }  // namespace deepinfer

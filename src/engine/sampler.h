@@ -1,6 +1,7 @@
 // Chooses the next token of one sequence from its logits (numerics.md §5.2): bans, penalties, bias,
 // temperature, filters, draw; and the log-probabilities reported with it.
-// Thread rule: step thread; one per sequence.
+// Thread rule: one caller at a time; different samplers with scratch of their own run in parallel.
+// Owner: Sequence.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,33 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/distribution.h"
 #include "engine/request.h"
 
 namespace deepinfer {
+
+// Buffers of one thread that samples; reused between rows.
+struct SamplerScratch {
+  DistributionScratch distribution;
+  Survivors survivors;
+  std::vector<float> row;                          // a row with few allowed ids
+  std::vector<std::pair<int32_t, float>> changes;  // logits before the sparse edits
+};
+
+// One row of logits to decide a token from.
+struct SampleRow {
+  // f32 [vocab]. Edited during the call, restored before it returns: a copy of the row would cost
+  // more than the rest of a greedy choice.
+  std::span<float> logits;
+  int64_t position = 0;              // absolute position of the token to decide
+  std::span<const int32_t> pending;  // tokens assumed after the committed ones (drafts)
+  int32_t forced_id = -1;            // reported instead of a drawn token
+};
+
+struct SampledToken {
+  int32_t id = -1;
+  TokenLogprobs logprobs;  // filled when the request asks for any
+};
 
 class Sampler {
  public:
@@ -20,29 +45,43 @@ class Sampler {
   Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids, int32_t end_id,
           int32_t image_id);
 
-  // The token decided at the absolute position from raw logits f32 [vocab]. invalid_request when
-  // bans leave no token or penalties overflow; data_corruption when a logit is NaN or +inf.
-  Result<int32_t> Sample(std::span<const float> logits, int64_t position);
+  // invalid_request when bans leave no token or penalties overflow; data_corruption when a logit
+  // is NaN or +inf.
+  Result<SampledToken> Sample(const SampleRow& row, SamplerScratch* scratch) const;
 
   // Counts a token as part of the output; called for every emitted token, in order.
   void Commit(int32_t id);
 
  private:
-  void ApplyPenalties(std::vector<float>* z) const;
-  void Ban(std::vector<float>* z) const;
+  class EditedRow;
+
+  void Edit(std::span<const int32_t> pending, EditedRow* row) const;
+  void Ban(std::span<const int32_t> pending, EditedRow* row) const;
+  void ApplyPenalties(std::span<const int32_t> pending, EditedRow* row) const;
+  int32_t Draw(const LogitRow& row, uint64_t position, SamplerScratch* scratch) const;
+  // What the request asks to know about the id: from the row as the model gave it, and as edited.
+  void ReportRaw(std::span<const float> logits, int32_t id, SamplerScratch* scratch,
+                 TokenLogprobs* out) const;
+  void ReportEdited(std::span<const float> logits, const RowSummary& summary, int32_t id,
+                    SamplerScratch* scratch, TokenLogprobs* out) const;
+  FilterParams filters() const { return {params_.top_k, params_.top_p, params_.min_p}; }
 
   const SamplingParams params_;
   int32_t end_id_;
   int32_t image_id_;
+  bool greedy_;
   bool strict_;
   bool has_penalties_;
   int64_t num_committed_ = 0;
   std::unordered_map<int32_t, int32_t> output_counts_;
-  std::vector<int32_t> prompt_ids_;  // distinct, ascending; only with a repetition penalty
+  std::vector<int32_t> prompt_ids_;   // distinct, ascending; only with a repetition penalty
+  std::vector<int32_t> output_tail_;  // as long as the longest banned sequence needs
+  size_t tail_length_ = 0;
 };
 
-// Log-softmax of raw logits at temperature 1: the chosen id and the num_top best, in rank order.
-// Sums in fp64 in Lane16 order (numerics.md §5.6).
+// Log-softmax of logits at temperature 1: the chosen id and the num_top best, in rank order.
+// Sums in fp64 in Lane16 order (numerics.md §5.6). Precondition: no logit is NaN or +inf and one is
+// finite.
 TokenLogprobs RawLogprobs(std::span<const float> logits, int32_t id, int32_t num_top);
 
 }  // namespace deepinfer

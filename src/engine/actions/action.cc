@@ -27,23 +27,22 @@ Status RunStep(StepState* state, const SequenceStep& step) {
   return OkStatus();
 }
 
-Status SampleToken(StepState* state, std::span<const float> logits) {
+Status SampleToken(StepState* state, std::span<float> logits) {
   Sequence& s = *state->sequence;
   const auto& forced = s.request.forced_ids;
   const size_t index = static_cast<size_t>(s.num_generated);
-  int32_t id;
-  if (index < forced.size()) {
-    id = forced[index];
-  } else {
-    DI_ASSIGN_OR_RETURN(id, s.sampler.Sample(logits, s.num_computed));
-  }
-  s.sampler.Commit(id);
-  s.tokens.push_back(id);
+  SampleRow row;
+  row.logits = logits;
+  row.position = s.num_computed;
+  if (index < forced.size()) row.forced_id = forced[index];
+  DI_ASSIGN_OR_RETURN(SampledToken token, s.sampler.Sample(row, &state->sampler_scratch));
+  s.sampler.Commit(token.id);
+  s.tokens.push_back(token.id);
   state->event = {};
   state->event.start_index = s.num_generated;
-  state->event.ids = {id};
+  state->event.ids = {token.id};
   if (s.request.sampling.num_top_logprobs >= 0) {
-    state->event.logprobs = {RawLogprobs(logits, id, s.request.sampling.num_top_logprobs)};
+    state->event.logprobs = {std::move(token.logprobs)};
   }
   ++s.num_generated;
   s.counters.generated_tokens = s.num_generated;

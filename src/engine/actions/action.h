@@ -13,7 +13,8 @@ struct StepState {
   Model* model = nullptr;
   Sequence* sequence = nullptr;
   StepOutput output;  // reused between steps
-  TokenEvent event;   // ids empty: nothing to deliver
+  SamplerScratch sampler_scratch;
+  TokenEvent event;  // ids empty: nothing to deliver
 };
 
 class Action {
@@ -31,6 +32,6 @@ Status RunStep(StepState* state, const SequenceStep& step);
 
 // Samples the token after the last computed position from one row of logits, appends it and fills
 // state->event.
-Status SampleToken(StepState* state, std::span<const float> logits);
+Status SampleToken(StepState* state, std::span<float> logits);
 
 }  // namespace deepinfer

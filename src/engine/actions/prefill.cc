@@ -26,7 +26,7 @@ Status PrefillAction::Step(StepState* state) {
   DI_RETURN_IF_ERROR(RunStep(state, step));
   s.counters.computed_tokens += num_rows;
 
-  const std::span<const float> logits(state->output.logits);
+  const std::span<float> logits(state->output.logits);
   const size_t vocab = static_cast<size_t>(state->model->config().vocab_size);
   if (all_logits) {
     for (int32_t p = step.start; p < s.num_computed && p + 1 < s.prompt_len; ++p) {

@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "engine/distribution.h"
+#include "unit/engine/reference_sampler.h"
 
 namespace deepinfer {
 namespace {
@@ -70,12 +71,12 @@ double ChiSquaredSigmas(const Survivors& s, int draws,
   return (std::cbrt(chi / k) - (1 - v)) / std::sqrt(v);
 }
 
-Survivors RandomSurvivors(size_t vocab, float deviation) {
+std::vector<float> RandomLogits(size_t vocab, float deviation) {
   std::mt19937 rng(static_cast<uint32_t>(vocab));
   std::normal_distribution<float> normal(0.0f, deviation);
   std::vector<float> z(vocab);
   for (float& v : z) v = normal(rng);
-  return BuildSurvivors(z, 1.0f, {});
+  return z;
 }
 
 struct Case {
@@ -87,17 +88,21 @@ struct Case {
 class DrawStatistics : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DrawStatistics, CdfFollowsTheWeights) {
-  const Survivors s = RandomSurvivors(GetParam().vocab, GetParam().deviation);
-  const double sigmas = ChiSquaredSigmas(s, GetParam().cdf_draws, [&](uint64_t at) {
-    return DrawCdf(s, RandomBits(RandomBlock(99, at, RandomPurpose::kSample, 0)));
-  });
+  const std::vector<float> z = RandomLogits(GetParam().vocab, GetParam().deviation);
+  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  DistributionScratch scratch;
+  const double sigmas =
+      ChiSquaredSigmas(SurvivorsOf(z, 1.0f, {}), GetParam().cdf_draws, [&](uint64_t at) {
+        return DrawCdf(row, RandomBits(RandomBlock(99, at, RandomPurpose::kSample, 0)), &scratch);
+      });
   EXPECT_LT(std::fabs(sigmas), 4);
 }
 
 TEST_P(DrawStatistics, RaceFollowsTheWeights) {
-  const Survivors s = RandomSurvivors(GetParam().vocab, GetParam().deviation);
-  const double sigmas =
-      ChiSquaredSigmas(s, GetParam().race_draws, [&](uint64_t at) { return DrawRace(s, 99, at); });
+  const std::vector<float> z = RandomLogits(GetParam().vocab, GetParam().deviation);
+  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  const double sigmas = ChiSquaredSigmas(SurvivorsOf(z, 1.0f, {}), GetParam().race_draws,
+                                         [&](uint64_t at) { return DrawRace(row, 99, at); });
   EXPECT_LT(std::fabs(sigmas), 4);
 }
 
@@ -111,11 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, DrawStatistics,
 
 // The tests above would notice a distribution that is slightly wrong.
 TEST(DrawStatisticsPower, ATenthOffTheTemperatureIsRejected) {
-  std::mt19937 rng(512);
-  std::normal_distribution<float> normal(0.0f, 2.0f);
-  std::vector<float> z(512);
-  for (float& v : z) v = normal(rng);
-  const Survivors claimed = BuildSurvivors(z, 1.0f, {}), drawn = BuildSurvivors(z, 1.1f, {});
+  const std::vector<float> z = RandomLogits(512, 2.0f);
+  const Survivors claimed = SurvivorsOf(z, 1.0f, {}), drawn = SurvivorsOf(z, 1.1f, {});
   EXPECT_GT(ChiSquaredSigmas(claimed, 20000, [&](uint64_t at) { return DrawRace(drawn, 99, at); }),
             4);
   EXPECT_GT(ChiSquaredSigmas(

@@ -11,6 +11,7 @@
 #include "base/det_math.h"
 #include "base/philox.h"
 #include "engine/distribution.h"
+#include "engine/sampler.h"
 
 namespace deepinfer {
 
@@ -88,6 +89,34 @@ inline int32_t ReferenceRace(const Survivors& s, uint64_t seed, uint64_t positio
     }
   }
   return winner;
+}
+
+// The sampler under test with buffers of its own; survivors are empty when nothing can be drawn.
+inline Survivors SurvivorsOf(std::span<const float> z, float temperature, const FilterParams& f) {
+  Survivors out;
+  DistributionScratch scratch;
+  const RowSummary summary = SummarizeRow(z);
+  if (summary.best >= 0) {
+    BuildSurvivors(MakeLogitRow(z, summary, temperature), f, &scratch, &out);
+  }
+  return out;
+}
+
+inline Result<SampledToken> SampleToken(const Sampler& sampler, std::vector<float> z,
+                                        int64_t position, std::span<const int32_t> pending = {}) {
+  SamplerScratch scratch;
+  SampleRow row;
+  row.logits = z;
+  row.position = position;
+  row.pending = pending;
+  return sampler.Sample(row, &scratch);
+}
+
+inline Result<int32_t> SampleId(const Sampler& sampler, std::vector<float> z, int64_t position,
+                                std::span<const int32_t> pending = {}) {
+  const Result<SampledToken> token = SampleToken(sampler, std::move(z), position, pending);
+  if (!token.ok()) return token.status();
+  return token->id;
 }
 
 }  // namespace deepinfer

@@ -24,7 +24,7 @@ SamplingParams Greedy() {
 
 int32_t SampleOne(const SamplingParams& params, const std::vector<float>& logits,
                   int64_t position = 5) {
-  const Result<int32_t> id = Sampler(params, {}, kEnd, kNoImage).Sample(logits, position);
+  const Result<int32_t> id = SampleId(Sampler(params, {}, kEnd, kNoImage), logits, position);
   EXPECT_TRUE(id.ok()) << id.status().ToString();
   return id.ok() ? *id : -1;
 }
@@ -110,7 +110,7 @@ TEST(Sampler, PenaltiesFollowTheFormula) {
       p.logit_bias = {{id, lift}};
       Sampler sampler(p, prompt, kEnd, kNoImage);
       for (int32_t out : output) sampler.Commit(out);
-      EXPECT_EQ(*sampler.Sample(z, 10), margin > 0 ? id : best) << id;
+      EXPECT_EQ(*SampleId(sampler, z, 10), margin > 0 ? id : best) << id;
     }
   }
 }
@@ -120,9 +120,9 @@ TEST(Sampler, RepetitionPenaltyCountsOutputWithoutAPrompt) {
   p.repetition_penalty = 2.0f;
   Sampler sampler(p, {}, kEnd, kNoImage);
   const std::vector<float> z = {3.0f, 0.0f, 2.0f};
-  EXPECT_EQ(*sampler.Sample(z, 0), 0);
+  EXPECT_EQ(*SampleId(sampler, z, 0), 0);
   sampler.Commit(0);
-  EXPECT_EQ(*sampler.Sample(z, 1), 2);
+  EXPECT_EQ(*SampleId(sampler, z, 1), 2);
 }
 
 TEST(Sampler, LogitBiasAddsUpAndCannotLiftABan) {
@@ -135,7 +135,7 @@ TEST(Sampler, LogitBiasAddsUpAndCannotLiftABan) {
 
 TEST(Sampler, TheImageTokenIsNeverDrawn) {
   Sampler sampler(Greedy(), {}, kEnd, 2);
-  EXPECT_EQ(*sampler.Sample(std::vector<float>{0.0f, 0.0f, 9.0f, 1.0f}, 0), 3);
+  EXPECT_EQ(*SampleId(sampler, {0.0f, 0.0f, 9.0f, 1.0f}, 0), 3);
 }
 
 TEST(Sampler, EndAndStopIdsAreBannedUntilMinTokens) {
@@ -145,10 +145,112 @@ TEST(Sampler, EndAndStopIdsAreBannedUntilMinTokens) {
   Sampler sampler(p, {}, kEnd, kNoImage);
   const std::vector<float> z = {0.0f, 5.0f, 1.0f, 4.0f};
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(*sampler.Sample(z, i), 2) << i;
+    EXPECT_EQ(*SampleId(sampler, z, i), 2) << i;
     sampler.Commit(2);
   }
-  EXPECT_EQ(*sampler.Sample(z, 2), kEnd);
+  EXPECT_EQ(*SampleId(sampler, z, 2), kEnd);
+}
+
+TEST(Sampler, TheEndTokenAloneCanBeHeldBackLonger) {
+  SamplingParams p = Greedy();
+  p.num_tokens_without_end = 1;
+  p.stop_token_ids = {3};
+  Sampler sampler(p, {}, kEnd, kNoImage);
+  EXPECT_EQ(*SampleId(sampler, {0.0f, 5.0f, 1.0f, 4.0f}, 0), 3);
+  sampler.Commit(3);
+  EXPECT_EQ(*SampleId(sampler, {0.0f, 5.0f, 1.0f, 4.0f}, 1), kEnd);
+}
+
+TEST(Sampler, OnlyAllowedIdsAreDrawnAndBansAreStronger) {
+  SamplingParams p = Greedy();
+  p.allowed_ids = {0, 4, 2};
+  EXPECT_EQ(SampleOne(p, {1.0f, 9.0f, 2.0f, 9.0f, 2.0f}), 2);
+  p.banned_ids = {2};
+  p.logit_bias = {{3, 100.0f}};
+  EXPECT_EQ(SampleOne(p, {1.0f, 9.0f, 2.0f, 9.0f, 2.0f}), 4);
+  p.banned_ids = {0, 2, 4};
+  EXPECT_FALSE(SampleId(Sampler(p, {}, kEnd, kNoImage), {1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, 0).ok());
+}
+
+TEST(Sampler, ABannedSequenceIsNeverCompleted) {
+  SamplingParams p = Greedy();
+  p.banned_sequences = {{2, 3, 4}, {5}};
+  const std::vector<float> z = {0.0f, 0.0f, 1.0f, 1.0f, 3.0f, 4.0f};
+  Sampler sampler(p, {}, kEnd, kNoImage);
+  EXPECT_EQ(*SampleId(sampler, z, 0), 4);
+  sampler.Commit(9);
+  sampler.Commit(2);
+  EXPECT_EQ(*SampleId(sampler, z, 2), 4);
+  // The drafts before a row belong to its output.
+  EXPECT_EQ(*SampleId(sampler, z, 3, std::vector<int32_t>{3}), 2);
+  sampler.Commit(3);
+  EXPECT_EQ(*SampleId(sampler, z, 3), 2);
+  sampler.Commit(0);
+  EXPECT_EQ(*SampleId(sampler, z, 4), 4);
+}
+
+// Deciding a row behind drafts is the same as deciding it after they were committed.
+TEST(Sampler, PendingTokensCountLikeCommittedOnes) {
+  std::mt19937 rng(31);
+  const std::vector<int32_t> prompt = {3, 4, 4, 9};
+  for (int trial = 0; trial < 500; ++trial) {
+    SamplingParams p;
+    p.temperature = trial % 2 == 0 ? 0.0f : 0.9f;
+    p.repetition_penalty = 1.3f;
+    p.frequency_penalty = 0.4f;
+    p.presence_penalty = trial % 3 == 0 ? 0.0f : 0.7f;
+    p.min_tokens = 3;
+    p.banned_sequences = {{1, 2}, {2, 3, 4}};
+    p.seed = rng();
+    const std::vector<float> z = RandomLogits(12, rng());
+    std::vector<int32_t> ids(1 + rng() % 7);
+    for (int32_t& id : ids) id = static_cast<int32_t>(rng() % 6);
+    const size_t num_committed = rng() % (ids.size() + 1);
+    Sampler behind(p, prompt, kEnd, kNoImage), after(p, prompt, kEnd, kNoImage);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (i < num_committed) behind.Commit(ids[i]);
+      after.Commit(ids[i]);
+    }
+    const auto pending = std::span<const int32_t>(ids).subspan(num_committed);
+    EXPECT_EQ(*SampleId(behind, z, 50, pending), *SampleId(after, z, 50)) << trial;
+  }
+}
+
+TEST(Sampler, LeavesTheRowAsItWas) {
+  SamplingParams p;
+  p.repetition_penalty = 1.5f;
+  p.presence_penalty = 1.0f;
+  p.banned_ids = {0, 5, 5};
+  p.logit_bias = {{5, 3.0f}, {2, 1.0f}, {2, 1.0f}};
+  p.min_tokens = 4;
+  Sampler sampler(p, std::vector<int32_t>{2, 5}, kEnd, 7);
+  sampler.Commit(2);
+  sampler.Commit(6);
+  const std::vector<float> before = RandomLogits(40, 8);
+  std::vector<float> z = before;
+  SamplerScratch scratch;
+  SampleRow row;
+  row.logits = z;
+  ASSERT_TRUE(sampler.Sample(row, &scratch).ok());
+  EXPECT_EQ(z, before);
+  z[3] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(sampler.Sample(row, &scratch).ok());
+  z[3] = before[3];
+  EXPECT_EQ(z, before);
+}
+
+TEST(Sampler, AForcedIdIsReportedInsteadOfADrawnOne) {
+  SamplingParams p = Greedy();
+  p.num_top_logprobs = 1;
+  SamplerScratch scratch;
+  std::vector<float> z = {0.0f, 1.0f, 2.0f};
+  SampleRow row;
+  row.logits = z;
+  row.forced_id = 0;
+  const Result<SampledToken> token = Sampler(p, {}, kEnd, kNoImage).Sample(row, &scratch);
+  EXPECT_EQ(token->id, 0);
+  EXPECT_EQ(token->logprobs.logprob, RawLogprobs(z, 0, 0).logprob);
+  EXPECT_EQ(token->logprobs.top[0].first, 2);
 }
 
 TEST(Sampler, AllBannedIsAnErrorOfTheRequest) {
@@ -156,8 +258,7 @@ TEST(Sampler, AllBannedIsAnErrorOfTheRequest) {
     SamplingParams p;
     p.temperature = temperature;
     p.banned_ids = {0, 1, 2};
-    const Result<int32_t> id =
-        Sampler(p, {}, kEnd, kNoImage).Sample(std::vector<float>{1.0f, 2.0f, 3.0f}, 0);
+    const Result<int32_t> id = SampleId(Sampler(p, {}, kEnd, kNoImage), {1.0f, 2.0f, 3.0f}, 0);
     EXPECT_EQ(id.status().code(), StatusCode::kInvalidRequest);
     // One free token is drawn whatever its logit.
     p.banned_ids = {0, 2};
@@ -171,15 +272,14 @@ TEST(Sampler, RefusesLogitsThatAreNotNumbers) {
     p.temperature = temperature;
     for (float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-      const Result<int32_t> id =
-          Sampler(p, {}, kEnd, kNoImage).Sample(std::vector<float>{1.0f, bad, 3.0f}, 0);
+      const Result<int32_t> id = SampleId(Sampler(p, {}, kEnd, kNoImage), {1.0f, bad, 3.0f}, 0);
       EXPECT_EQ(id.status().code(), StatusCode::kDataCorruption);
     }
     EXPECT_EQ(SampleOne(p, {kNegInf, kNegInf, 3.0f}), 2);
     // A penalty near zero turns a logit into infinity: the client's doing, not a damaged model.
     p.repetition_penalty = 1e-40f;
     const Result<int32_t> id =
-        Sampler(p, std::vector<int32_t>{2}, kEnd, kNoImage).Sample(std::vector<float>{1, 2, 3}, 0);
+        SampleId(Sampler(p, std::vector<int32_t>{2}, kEnd, kNoImage), {1, 2, 3}, 0);
     EXPECT_EQ(id.status().code(), StatusCode::kInvalidRequest);
   }
 }

@@ -1,0 +1,113 @@
+// What one engine has done since it started and how it stands now: the source of every metric and
+// of the periodic log line (docs/api.md §16).
+// Thread rule: values. The engine's step thread fills one and hands out copies.
+// Owner: Engine.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace deepinfer {
+
+// Counts of observations between fixed bounds. Copying is a few hundred bytes, so that a snapshot
+// after every step costs nothing.
+class StatHistogram {
+ public:
+  static constexpr size_t kMaxBounds = 24;
+
+  // bounds: ascending upper ends, static storage, at most kMaxBounds.
+  explicit constexpr StatHistogram(std::span<const double> bounds) : bounds_(bounds) {}
+
+  // num equal observations.
+  void Observe(double value, int64_t num = 1) {
+    const auto at = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+    counts_[static_cast<size_t>(at)] += num;
+    sum_ += value * static_cast<double>(num);
+  }
+
+  std::span<const double> bounds() const { return bounds_; }
+  // One more than bounds: the last counts what lies above all of them.
+  std::span<const int64_t> counts() const { return {counts_.data(), bounds_.size() + 1}; }
+  double sum() const { return sum_; }
+
+ private:
+  std::span<const double> bounds_;
+  std::array<int64_t, kMaxBounds + 1> counts_{};
+  double sum_ = 0;
+};
+
+namespace stat_bounds {
+inline constexpr double kStepSeconds[] = {.0005, .001, .002, .004, .006, .008, .01, .015, .02, .03,
+                                          .04,   .05,  .075, .1,   .15,  .2,   .3,  .5,   1,   2};
+inline constexpr double kRows[] = {1,   2,   4,    8,    16,   32,   64,    128,
+                                   256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+inline constexpr double kShare[] = {.01, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1};
+inline constexpr double kTokens[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+inline constexpr double kBlockSeconds[] = {.01, .1, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 3600};
+}  // namespace stat_bounds
+
+enum class StepKind : unsigned char { kPrefill, kDecode, kMixed };
+inline constexpr size_t kNumStepKinds = 3;
+
+enum class CacheTier : unsigned char { kDevice, kDram, kDisk, kRemote };
+inline constexpr size_t kNumCacheTiers = 4;
+
+inline constexpr size_t kMaxDraftTokens = 5;
+
+struct EngineStatistics {
+  // Now.
+  int32_t running = 0;
+  int32_t waiting = 0;  // QUEUED and LOADING
+  int32_t pending = 0;  // waiting for a grammar, an image or a hand-off
+  int32_t parked = 0;
+  int64_t waiting_prompt_tokens = 0;    // rows that the waiting and unfinished prompts still need
+  int64_t remaining_output_tokens = 0;  // of running and waiting requests: max_tokens - generated
+  int64_t kv_tokens = 0;                // positions held by live sequences
+  int64_t kv_capacity_tokens = 0;
+  int64_t blocks_total = 0;
+  int64_t blocks_used = 0;    // referenced by live sequences
+  int64_t blocks_cached = 0;  // idle, kept for later prompts
+  int64_t slots_total = 0;
+  int64_t slots_used = 0;
+
+  // Since the start.
+  int64_t steps = 0;
+  int64_t prefill_rows = 0;
+  int64_t decode_rows = 0;
+  int64_t cached_tokens = 0;    // prompt tokens taken from the cache
+  int64_t computed_tokens = 0;  // prompt rows run, replayed ones included
+  int64_t replayed_tokens = 0;
+  int64_t generated_tokens = 0;
+  std::array<int64_t, kNumCacheTiers> cached_by_tier{};
+  int64_t drafts = 0;        // draft passes
+  int64_t draft_tokens = 0;  // verified
+  int64_t draft_accepted = 0;
+  std::array<int64_t, kMaxDraftTokens> draft_accepted_by_position{};
+  int64_t parks = 0;
+  int64_t resumes_from_image = 0;
+  int64_t resumes_rebuilt = 0;
+  int64_t cancels = 0;
+  int64_t blocks_evicted = 0;
+  // acquired - released is 0 when idle.
+  int64_t blocks_acquired = 0;
+  int64_t blocks_released = 0;
+  int64_t slots_acquired = 0;
+  int64_t slots_released = 0;
+  int64_t host_us = 0;   // planning, sampling and delivery
+  int64_t model_us = 0;  // forward passes
+
+  std::array<StatHistogram, kNumStepKinds> step_seconds{StatHistogram(stat_bounds::kStepSeconds),
+                                                        StatHistogram(stat_bounds::kStepSeconds),
+                                                        StatHistogram(stat_bounds::kStepSeconds)};
+  StatHistogram rows_per_step{stat_bounds::kRows};
+  StatHistogram step_prediction_error{stat_bounds::kShare};  // |predicted - measured| / measured
+  StatHistogram draft_accept_length{stat_bounds::kTokens};
+  StatHistogram draft_confidence_error{stat_bounds::kShare};
+  StatHistogram block_lifetime_seconds{stat_bounds::kBlockSeconds};
+  StatHistogram block_idle_seconds{stat_bounds::kBlockSeconds};   // before eviction
+  StatHistogram block_reuse_seconds{stat_bounds::kBlockSeconds};  // between two uses
+};
+
+}  // namespace deepinfer
