@@ -13,6 +13,7 @@ std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeChatCommand();
 std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeBenchCommand();
+std::unique_ptr<Command> MakeBenchServeCommand();  // below MakeBenchCommand's
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeDetokenizeCommand();
 std::unique_ptr<Command> MakeEncodeCommand();

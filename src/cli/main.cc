@@ -32,7 +32,9 @@ int Main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-    for (const auto& [sub, command] : registered) {
+    // A command below another one comes after it, and is the one that was meant.
+    for (auto it = registered.rbegin(); it != registered.rend(); ++it) {
+      const auto& [sub, command] = *it;
       if (!sub->parsed()) continue;
       const Result<FlagOrigins> origins = FillFromEnvironmentAndFile(sub);
       return origins.ok() ? command->Run(*origins) : ReportFailure(origins.status());
