@@ -150,7 +150,7 @@ class ServeCommand final : public Command {
     workers.push_back(std::make_unique<InProcessWorker>(flags_.server.served_model_names.front(),
                                                         s->bundle.model.get(), std::move(engine)));
     s->gateway = std::make_unique<Gateway>(GatewayOptions{flags_.engine.max_queued_requests},
-                                           std::move(workers));
+                                           std::move(workers), &s->clock);
     return OkStatus();
   }
 

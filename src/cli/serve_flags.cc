@@ -103,6 +103,10 @@ void ServeFlags::RegisterApi(CLI::App* c) {
          "deepseek: the hosted overrides of temperature and top_p");
   Choice(c, "--sampling-mode", &sampling_mode_, {"auto", "strict", "rejection"},
          "How tokens are drawn at temperature > 0; auto = strict with a seed");
+  Choice(c, "--logprobs-mode", &logprobs_mode_, {"raw", "processed"},
+         "Log-probabilities of the model's logits, or after bans, penalties and filters");
+  c->add_option("--global-ban", server.global_ban, "Token ids that are never sampled")
+      ->check(CLI::NonNegativeNumber);
   Choice(c, "--stream-usage-style", &usage_style_, {"openai", "deepseek"},
          "Usage in an extra last chunk, or on the finish chunk");
   Choice(c, "--reasoning-field", &reasoning_field_, {"reasoning_content", "reasoning", "both"},
@@ -150,6 +154,10 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
       ->capture_default_str();
   Choice(c, "--metrics-compat", &metrics_compat_, {"vllm", "none"},
          "Also export the series under these names");
+  c->add_option("--log-interval", log_interval_s_,
+                "Seconds between throughput lines of a working server; 0 = none")
+      ->check(Seconds(0))
+      ->capture_default_str();
   Choice(c, "--log-requests", &log_requests_, {"off", "meta"}, "One log line per request");
   Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
   Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
@@ -247,6 +255,8 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.chat.default_sampling_mode = sampling_mode_ == "strict"      ? SamplingMode::kStrict
                                  : sampling_mode_ == "rejection" ? SamplingMode::kRejection
                                                                  : SamplingMode::kAuto;
+  s.chat.default_logprobs_kind =
+      logprobs_mode_ == "processed" ? LogprobsKind::kProcessed : LogprobsKind::kRaw;
   s.usage_style =
       usage_style_ == "deepseek" ? StreamUsageStyle::kDeepSeek : StreamUsageStyle::kOpenAi;
   s.reasoning_field = reasoning_field_ == "both"        ? ReasoningField::kBoth
@@ -259,6 +269,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.request_timeout = Milliseconds(timeout_s_);
   s.queue_timeout = Milliseconds(queue_timeout_s_);
   s.sse_ping_interval = Milliseconds(ping_interval_s_);
+  s.throughput_log_interval = Milliseconds(log_interval_s_);
   s.build_commit = std::string(kCommit);
   return OkStatus();
 }

@@ -47,6 +47,8 @@ struct ServeFlags {
   int32_t default_max_tokens_ = 0;
   std::string sampling_policy_ = "honour";
   std::string sampling_mode_ = "auto";
+  std::string logprobs_mode_ = "raw";
+  double log_interval_s_ = 5;
   std::string usage_style_ = "openai";
   std::string reasoning_field_ = "reasoning_content";
   std::string usage_extension_ = "on";

@@ -1,13 +1,23 @@
 #include "cluster/gateway.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 
 #include "base/check.h"
 
 namespace deepinfer {
 
-Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> workers)
-    : options_(options), workers_(std::move(workers)) {
+namespace {
+
+// Clients do not honour longer waits (api.md §20).
+constexpr double kMostRetryAfterS = 60;
+
+}  // namespace
+
+Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> workers,
+                 const Clock* clock)
+    : options_(options), workers_(std::move(workers)), clock_(clock) {
   DI_CHECK(!workers_.empty());
 }
 
@@ -33,7 +43,34 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   if (waiting >= options_.max_queued_requests) {
     return ResourceExhausted(std::to_string(waiting) + " requests are already waiting");
   }
+  const std::optional<double> wait_s = ForecastWaitSeconds();
+  const int64_t now_us = clock_->NowUs();
+  if (wait_s && request.queue_deadline_us != 0 &&
+      *wait_s * 1e6 > static_cast<double>(request.queue_deadline_us - now_us)) {
+    return ResourceExhausted("the request would wait about " +
+                             std::to_string(std::llround(*wait_s)) + " s, longer than it may");
+  }
   return best->Submit(std::move(request), std::move(sink));
+}
+
+std::optional<double> Gateway::ForecastWaitSeconds() const {
+  QueueSnapshot sum;
+  for (const auto& worker : workers_) {
+    const EngineStatistics statistics = worker->Statistics();
+    sum.waiting += statistics.waiting;
+    sum.waiting_prompt_tokens += statistics.waiting_prompt_tokens;
+    sum.started += statistics.started;
+    sum.prefill_rows += statistics.prefill_rows;
+  }
+  const int64_t now_us = clock_->NowUs();
+  const std::lock_guard lock(forecast_mutex_);
+  forecast_.Observe(now_us, sum);
+  return forecast_.WaitSeconds(sum);
+}
+
+int32_t Gateway::RetryAfterSeconds() const {
+  const double wait_s = ForecastWaitSeconds().value_or(1.0);
+  return static_cast<int32_t>(std::clamp(std::ceil(wait_s), 1.0, kMostRetryAfterS));
 }
 
 void Gateway::Cancel(std::string_view request_id) {
@@ -51,6 +88,12 @@ LoadReport Gateway::Load() const {
   }
   sum.draining = draining();
   return sum;
+}
+
+std::vector<EngineStatistics> Gateway::Statistics() const {
+  std::vector<EngineStatistics> all;
+  for (const auto& worker : workers_) all.push_back(worker->Statistics());
+  return all;
 }
 
 void Gateway::Drain(int64_t deadline_us) {

@@ -29,6 +29,20 @@ LoadReport InProcessWorker::Load() const {
   return report;
 }
 
+EngineStatistics InProcessWorker::Statistics() const {
+  const EngineStats stats = engine_->Stats();
+  EngineStatistics out;
+  out.running = stats.running;
+  out.waiting = stats.waiting;
+  out.kv_tokens = stats.kv_tokens;
+  out.kv_capacity_tokens = stats.kv_capacity_tokens;
+  out.blocks_acquired = stats.blocks_acquired;
+  out.blocks_released = stats.blocks_released;
+  out.slots_acquired = stats.slots_acquired;
+  out.slots_released = stats.slots_released;
+  return out;
+}
+
 void InProcessWorker::Drain(int64_t deadline_us) { engine_->Drain(deadline_us); }
 
 }  // namespace deepinfer

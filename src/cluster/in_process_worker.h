@@ -18,6 +18,7 @@ class InProcessWorker final : public Worker {
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
+  EngineStatistics Statistics() const override;
   void Drain(int64_t deadline_us) override;
 
  private:

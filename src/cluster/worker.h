@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "engine/request.h"
+#include "engine/statistics.h"
 
 namespace deepinfer {
 
@@ -45,6 +46,9 @@ class Worker {
   virtual void Cancel(std::string_view request_id) = 0;
 
   virtual LoadReport Load() const = 0;
+
+  // Counters and gauges since the start, for metrics and predictions.
+  virtual EngineStatistics Statistics() const = 0;
 
   // Refuses new work, lets live requests finish until the deadline (monotonic clock, µs), then
   // cancels the rest. Returns when no request is left and every sink is destroyed.

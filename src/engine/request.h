@@ -2,6 +2,7 @@
 // Thread rule: values; a request is moved into the engine, events are moved out.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/statistics.h"
 
 namespace deepinfer {
 
@@ -95,7 +97,11 @@ struct RequestCounters {
   int64_t cached_tokens = 0;
   int64_t computed_tokens = 0;  // prompt rows run, replayed rows included
   int64_t replayed_tokens = 0;
-  int64_t generated_tokens = 0;  // committed, the end token included
+  std::array<int64_t, kNumCacheTiers> cached_by_tier{};  // adds up to cached_tokens
+  int64_t cache_written_tokens = 0;  // prompt tokens this request added to a kept tier
+  int64_t generated_tokens = 0;      // committed, the end token included
+  int64_t drafted_tokens = 0;
+  int64_t draft_accepted_tokens = 0;
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t decode_us = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace deepinfer {
 
@@ -54,6 +55,12 @@ inline constexpr size_t kNumStepKinds = 3;
 enum class CacheTier : unsigned char { kDevice, kDram, kDisk, kRemote };
 inline constexpr size_t kNumCacheTiers = 4;
 
+// Names as in usage and metrics.
+constexpr std::string_view CacheTierName(CacheTier tier) {
+  constexpr std::string_view kNames[] = {"device", "dram", "disk", "remote"};
+  return kNames[static_cast<size_t>(tier)];
+}
+
 inline constexpr size_t kMaxDraftTokens = 5;
 
 struct EngineStatistics {
@@ -88,6 +95,7 @@ struct EngineStatistics {
   int64_t parks = 0;
   int64_t resumes_from_image = 0;
   int64_t resumes_rebuilt = 0;
+  int64_t started = 0;  // requests that left the queue for their first step
   int64_t cancels = 0;
   int64_t blocks_evicted = 0;
   // acquired - released is 0 when idle.

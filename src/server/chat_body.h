@@ -119,6 +119,10 @@ struct ChatBody {
   bool stop_is_array = false;
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
+  std::vector<int64_t> allowed_token_ids;
+  std::vector<int64_t> banned_token_ids;
+  std::vector<std::string> bad_words;
+  std::optional<LogprobsKind> logprobs_kind;
   std::optional<bool> include_stop_str_in_output;
   std::optional<bool> ignore_eos;
   std::optional<bool> logprobs;

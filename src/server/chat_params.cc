@@ -14,6 +14,7 @@ constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxLabelBytes = 512;
 constexpr size_t kMaxLogitBiasEntries = 1024;
 constexpr double kMaxLogitBias = 100;
+constexpr size_t kMaxBadWords = 128;
 constexpr int64_t kMaxChoices = 128;
 // The hosted service never samples reasoning with less.
 constexpr float kDeepSeekMinTopP = 0.95f;
@@ -132,16 +133,43 @@ Refusal ReadLogitBias(const ChatBody& body, const ChatRequestOptions& options,
   return std::nullopt;
 }
 
-Refusal ReadStopIds(const ChatBody& body, const ChatRequestOptions& options,
-                    SamplingParams* sampling) {
-  for (int64_t id : body.stop_token_ids) {
+Refusal ReadIds(std::string_view name, const std::vector<int64_t>& given,
+                const ChatRequestOptions& options, std::vector<int32_t>* ids) {
+  for (int64_t id : given) {
     if (id < 0 || id >= options.vocab_size) {
-      return Refuse("stop_token_ids", fmt::format("Invalid 'stop_token_ids': {} is not a token id "
-                                                  "in [0, {}).",
-                                                  id, options.vocab_size));
+      return Refuse(std::string(name), fmt::format("Invalid '{}': {} is not a token id in [0, {}).",
+                                                   name, id, options.vocab_size));
     }
-    sampling->stop_token_ids.push_back(static_cast<int32_t>(id));
+    ids->push_back(static_cast<int32_t>(id));
   }
+  return std::nullopt;
+}
+
+Refusal ReadTokenLists(const ChatBody& body, const ChatRequestOptions& options,
+                       ChatRequest* request) {
+  SamplingParams& sampling = request->sampling;
+  if (Refusal refusal =
+          ReadIds("stop_token_ids", body.stop_token_ids, options, &sampling.stop_token_ids)) {
+    return refusal;
+  }
+  if (Refusal refusal =
+          ReadIds("allowed_token_ids", body.allowed_token_ids, options, &sampling.allowed_ids)) {
+    return refusal;
+  }
+  if (Refusal refusal =
+          ReadIds("banned_token_ids", body.banned_token_ids, options, &sampling.banned_ids)) {
+    return refusal;
+  }
+  if (body.bad_words.size() > kMaxBadWords) {
+    return Refuse("bad_words", fmt::format("Invalid 'bad_words': at most {} words.", kMaxBadWords));
+  }
+  for (const std::string& word : body.bad_words) {
+    if (word.empty() || word.size() > kMaxLabelBytes) {
+      return Refuse("bad_words",
+                    fmt::format("Invalid 'bad_words': words have 1 to {} bytes.", kMaxLabelBytes));
+    }
+  }
+  request->bad_words = body.bad_words;
   return std::nullopt;
 }
 
@@ -238,10 +266,11 @@ Refusal ConvertSampling(const ChatBody& body, const ChatRequestOptions& options,
     sampling.has_seed = true;
   }
   if (Refusal refusal = ReadLogitBias(body, options, &sampling)) return refusal;
-  if (Refusal refusal = ReadStopIds(body, options, &sampling)) return refusal;
+  if (Refusal refusal = ReadTokenLists(body, options, request)) return refusal;
   sampling.mode = body.sampling_mode.value_or(options.default_sampling_mode);
   sampling.min_tokens = static_cast<int32_t>(body.min_tokens.value_or(0));
   sampling.ignore_eos = body.ignore_eos.value_or(false);
+  sampling.logprobs_kind = body.logprobs_kind.value_or(options.default_logprobs_kind);
   if (options.sampling_policy == SamplingPolicy::kDeepSeek) {
     ApplyDeepSeekPolicy(request->conversation, body.top_p.has_value(), &sampling);
   }

@@ -37,9 +37,10 @@ struct ChatRequestOptions {
   int32_t max_tokens_limit_plain = 393216;
   bool allow_zero_max_tokens = false;  // pre-warm requests
   int32_t max_top_logprobs = 20;
-  int32_t vocab_size = 129280;  // ids of logit_bias and stop_token_ids are below it
+  int32_t vocab_size = 129280;  // token ids in a body are below it
   SamplingPolicy sampling_policy = SamplingPolicy::kHonour;
   SamplingMode default_sampling_mode = SamplingMode::kAuto;
+  LogprobsKind default_logprobs_kind = LogprobsKind::kRaw;
   ReasoningPassback reasoning_passback = ReasoningPassback::kFillEmpty;
   bool forced_tools_in_thinking = false;
   bool strict_fields = false;           // unknown fields are 400
@@ -146,6 +147,7 @@ struct ChatRequest {
   // sampling.max_tokens stays unset; see ResolveMaxTokens.
   SamplingParams sampling;
   std::optional<int32_t> max_tokens;
+  std::vector<std::string> bad_words;  // banned once they are tokens; see BanWords
   int32_t num_choices = 1;
   bool logprobs = false;
   std::optional<int32_t> top_logprobs;

@@ -55,6 +55,7 @@ UsageCounts CompletionsResponse::Impl::Usage() const {
     for (size_t j = 0; j < per_prompt; ++j) {
       const CompletionsChoice& choice = choices[prompt * per_prompt + j];
       sum.completion_tokens += choice.tokens().completion_tokens();
+      AddOutputCounters(choice.tokens().counters(), &sum);
       // Choices of one prompt share it: it counts once, as its first known choice saw it.
       if (has_prompt || choice.tokens().counters().prompt_tokens == 0) continue;
       has_prompt = true;
@@ -64,6 +65,7 @@ UsageCounts CompletionsResponse::Impl::Usage() const {
       sum.cached_tokens += one.cached_tokens;
       sum.computed_tokens += one.computed_tokens;
       sum.replayed_tokens += one.replayed_tokens;
+      sum.cache_write_tokens += one.cache_write_tokens;
       for (size_t i = 0; i < one.cached_by_tier.size(); ++i) {
         sum.cached_by_tier[i] += one.cached_by_tier[i];
       }

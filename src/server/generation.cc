@@ -130,7 +130,11 @@ void Generation::SubmitAll() {
         });
     if (!status.ok()) {
       if (status.code() == StatusCode::kInvalidRequest) state_.metrics.OnValidatorGap();
-      Fail(ApiErrorFromStatus(status));
+      ApiError error = ApiErrorFromStatus(status);
+      if (status.code() == StatusCode::kResourceExhausted) {
+        error.retry_after_s = gateway().RetryAfterSeconds();
+      }
+      Fail(error);
       break;
     }
     choices_[i].submitted = true;

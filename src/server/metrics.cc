@@ -1,23 +1,20 @@
 #include "server/metrics.h"
 
-#include <prometheus/counter.h>
-#include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
-#include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <array>
+#include <mutex>
 #include <set>
+
+#include "server/engine_metrics.h"
+#include "server/metric_families.h"
 
 namespace deepinfer {
 namespace {
 
 using prometheus::Counter;
-using prometheus::Family;
-using prometheus::Gauge;
 using prometheus::Histogram;
-using Labels = prometheus::Labels;
+using Labels = MetricLabels;
 using Buckets = Histogram::BucketBoundaries;
 
 constexpr size_t kMaxFieldLabels = 256;    // api.md §1
@@ -52,47 +49,6 @@ Buckets OneTwoFive(double limit) {
   return buckets;
 }
 
-// One series under all names it is exported as.
-template <typename T>
-class Series {
- public:
-  void Add(T& part) { parts_.push_back(&part); }
-  void Increment(double value = 1) {
-    for (T* part : parts_) part->Increment(value);
-  }
-  void Set(double value) {
-    for (T* part : parts_) part->Set(value);
-  }
-  void Observe(double value) {
-    for (T* part : parts_) part->Observe(value);
-  }
-
- private:
-  std::vector<T*> parts_;
-};
-
-template <typename T>
-class Families {
- public:
-  Families(prometheus::Registry& registry, std::string_view name, const std::string& help,
-           const Labels& labels, MetricsCompat compat) {
-    for (const std::string& exported : ExportedNames(name, compat)) {
-      parts_.push_back(
-          &prometheus::detail::Builder<T>().Name(exported).Help(help).Labels(labels).Register(
-              registry));
-    }
-  }
-  template <typename... Args>
-  Series<T> Get(const Labels& labels, const Args&... args) {
-    Series<T> series;
-    for (Family<T>* part : parts_) series.Add(part->Add(labels, args...));
-    return series;
-  }
-
- private:
-  std::vector<Family<T>*> parts_;
-};
-
 double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 
 std::string_view OutcomeOf(const RequestFacts& facts) {
@@ -113,7 +69,6 @@ std::string MethodLabel(const std::string& method) {
 struct ServerMetrics::Impl {
   using Counters = Families<Counter>;
   using Histograms = Families<Histogram>;
-  using Gauges = Families<Gauge>;
 
   Impl(const std::string& model_name, MetricsCompat compat_in)
       : compat(compat_in), labels{{"model_name", model_name}, {"role", "all"}, {"engine", "0"}} {}
@@ -124,12 +79,15 @@ struct ServerMetrics::Impl {
   Series<Counter> MakeCounter(std::string_view name, const std::string& help) {
     return MakeCounters(name, help).Get({});
   }
-  Series<Gauge> MakeGauge(std::string_view name, const std::string& help) {
-    return Gauges(registry, name, help, labels, compat).Get({});
-  }
   Series<Histogram> MakeHistogram(std::string_view name, const std::string& help,
                                   const Buckets& buckets) {
     return Histograms(registry, name, help, labels, compat).Get({}, buckets);
+  }
+
+  Labels EngineLabels() const {
+    Labels without = labels;
+    without.erase("engine");
+    return without;
   }
 
   MetricsCompat compat;
@@ -137,10 +95,7 @@ struct ServerMetrics::Impl {
   const Buckets token_buckets = OneTwoFive(kMaxContext);
   prometheus::Registry registry;
 
-  Series<Gauge> running = MakeGauge("num_requests_running", "Requests being computed.");
-  Series<Gauge> waiting = MakeGauge("num_requests_waiting", "Requests waiting for a place.");
-  Series<Gauge> kv_usage = MakeGauge("kv_cache_usage_perc", "Used share of the KV cache, 0 to 1.");
-  Series<Gauge> gpu_usage = MakeGauge("gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.");
+  EngineMetrics engines{&registry, EngineLabels(), compat};
 
   Series<Counter> prompt_tokens = MakeCounter("prompt_tokens_total", "Prompt tokens.");
   Series<Counter> generation_tokens =
@@ -307,15 +262,8 @@ void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
   }
 }
 
-std::string ServerMetrics::Serialize(const LoadReport& load) {
-  impl_->running.Set(load.running);
-  impl_->waiting.Set(load.waiting);
-  const double usage =
-      load.kv_capacity_tokens > 0
-          ? static_cast<double>(load.kv_tokens) / static_cast<double>(load.kv_capacity_tokens)
-          : 0.0;
-  impl_->kv_usage.Set(usage);
-  impl_->gpu_usage.Set(usage);
+std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engines) {
+  impl_->engines.Update(engines);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

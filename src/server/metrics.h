@@ -1,6 +1,5 @@
-// Prometheus series of the HTTP side (api.md §16). Label values come from closed sets.
-// Thread rule: any thread.
-// Owner: server/server_state.h.
+// Prometheus series of the HTTP side (api.md §16); those of the engines: engine_metrics.h. Label
+// values come from closed sets. Thread rule: any thread. Owner: server/server_state.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/worker.h"
+#include "engine/statistics.h"
 #include "server/metrics_compat.h"
 #include "server/request_record.h"
 #include "text/output_event.h"
@@ -38,8 +37,8 @@ class ServerMetrics {
   void OnNanLogprobs(int64_t count);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
-  // Text exposition format; load fills the gauges.
-  std::string Serialize(const LoadReport& load);
+  // Text exposition format; engines: the present state of each.
+  std::string Serialize(const std::vector<EngineStatistics>& engines);
 
  private:
   struct Impl;

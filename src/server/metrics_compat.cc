@@ -11,6 +11,8 @@ constexpr std::string_view kVllmNames[] = {
     "num_requests_waiting",
     "kv_cache_usage_perc",
     "gpu_cache_usage_perc",
+    "cache_config_info",
+    "num_preemptions_total",
     "prompt_tokens_total",
     "generation_tokens_total",
     "request_success_total",
@@ -29,6 +31,14 @@ constexpr std::string_view kVllmNames[] = {
     "request_generation_tokens",
     "request_params_n",
     "request_params_max_tokens",
+    "iteration_tokens_total",
+    "kv_block_lifetime_seconds",
+    "kv_block_idle_before_evict_seconds",
+    "kv_block_reuse_gap_seconds",
+    "spec_decode_num_drafts_total",
+    "spec_decode_num_draft_tokens_total",
+    "spec_decode_num_accepted_tokens_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
 };
 
 // vLLM's web framework exports these without a prefix.

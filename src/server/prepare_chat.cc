@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "server/error_response.h"
 #include "text/prompt_encoder.h"
+#include "text/tokenizer.h"
 
 namespace deepinfer {
 namespace {
@@ -77,6 +78,17 @@ std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
   return UnsupportedParameterError("max_tokens", "Pre-warm requests are not supported");
 }
 
+void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
+              SamplingParams* sampling) {
+  for (const std::string& word : words) {
+    for (const std::string& spelled : {word, " " + word}) {
+      std::vector<int32_t> ids;
+      tokenizer.EncodeText(spelled, &ids);
+      if (!ids.empty()) sampling->banned_sequences.push_back(std::move(ids));
+    }
+  }
+}
+
 void SetServerLimits(const ServerState& state, const ServedModel& model,
                      const HttpRequest& http_request, bool stream, EngineRequest* request) {
   using std::chrono::microseconds;
@@ -93,9 +105,12 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
   request->deadline_us = now_us + timeout_us;
   request->queue_deadline_us =
       now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
+  std::vector<int32_t>& banned = request->sampling.banned_ids;
+  const std::vector<int32_t>& global_ban = state.options.global_ban;
+  banned.insert(banned.end(), global_ban.begin(), global_ban.end());
   const std::optional<int32_t>& image = model.context.special.image;
   if (image && *image < model.context.gateway->info().vocab_size) {
-    request->sampling.banned_ids.push_back(*image);
+    banned.push_back(*image);
   }
 }
 

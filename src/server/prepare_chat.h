@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,9 +31,14 @@ std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view mo
 // Pre-warm requests (max_tokens 0) have no prefill-only run to map to.
 std::optional<ApiError> CheckGenerates(int32_t max_tokens);
 
-// What all generating routes set in an engine request from the HTTP side: deadlines and the ban on
-// the image placeholder. A client's read time-out bounds a whole answer only when it is not
-// streamed.
+// Bans the tokens that spell a word, at the start of a text and behind a space: the last of them
+// where the output ends with the others. Other tokens with the same letters stay free.
+void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
+              SamplingParams* sampling);
+
+// What all generating routes set in an engine request from the HTTP side: deadlines, the operator's
+// bans and the one on the image placeholder. A client's read time-out bounds a whole answer only
+// when it is not streamed.
 void SetServerLimits(const ServerState& state, const ServedModel& model,
                      const HttpRequest& http_request, bool stream, EngineRequest* request);
 

@@ -52,6 +52,7 @@ std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const Se
   base.prompt_ids = prepared.prompt_ids;
   base.sampling = request.sampling;
   base.sampling.max_tokens = max_tokens;
+  BanWords(*model.context.tokenizer, request.bad_words, &base.sampling);
   base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
   base.forced_ids = request.test_hooks.force_ids;

@@ -49,6 +49,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   const ChatRequest& common = request.common;
   EngineRequest base;
   base.sampling = common.sampling;
+  BanWords(*model.context.tokenizer, common.bad_words, &base.sampling);
   base.sampling.num_top_logprobs = request.logprobs.value_or(-1);
   base.sampling.prompt_logprobs = request.echo && request.logprobs.has_value();
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();

@@ -32,7 +32,8 @@ void HandleMetrics(ServerState& state, const std::shared_ptr<HttpExchange>& exch
   const auto model = state.model();
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = state.metrics.Serialize(model ? model->context.gateway->Load() : LoadReport());
+  response.body = state.metrics.Serialize(model ? model->context.gateway->Statistics()
+                                                : std::vector<EngineStatistics>());
   exchange->Respond(std::move(response));
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "server/server_handler.h"
 #include "server/server_state.h"
+#include "server/throughput_log.h"
 
 namespace deepinfer {
 namespace {
@@ -45,6 +46,7 @@ struct Server::Impl {
   ServerState state;
   ServerHandler handler;
   std::unique_ptr<HttpServer> http;
+  std::unique_ptr<ThroughputLog> throughput_log;  // under stop_mutex
   std::mutex stop_mutex;
   bool stopped = false;  // under stop_mutex
 };
@@ -83,8 +85,17 @@ void Server::Attach(ModelContext model) {
     if (!state->Serves(name)) return std::nullopt;
     return form;
   };
+  Gateway* const gateway = model.gateway;
   served->context = std::move(model);
   state->SetModel(std::move(served));
+  {
+    const std::lock_guard lock(impl_->stop_mutex);
+    const auto interval = state->options.throughput_log_interval;
+    if (!impl_->stopped && interval.count() > 0) {
+      impl_->throughput_log =
+          std::make_unique<ThroughputLog>(interval, [gateway] { return gateway->Statistics(); });
+    }
+  }
   Log(LogLevel::kInfo, "server.ready",
       {{"port", static_cast<int>(port())}, {"model", state->options.served_model_names.front()}});
 }
@@ -118,6 +129,7 @@ void Server::Stop() {
   impl_->state.tokenize_pool.Stop();
   impl_->state.generations.WaitZero();
   impl_->state.stream_pool.Stop();
+  impl_->throughput_log.reset();
 }
 
 }  // namespace deepinfer

@@ -39,6 +39,7 @@ struct ServerOptions {
   ChatRequestOptions chat;
   int32_t max_completions_logprobs = 1000;
   bool raw_prompt_specials = true;
+  std::vector<int32_t> global_ban;  // ids no request may sample
   StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool usage_extension = true;
@@ -55,6 +56,7 @@ struct ServerOptions {
 
   MetricsCompat metrics_compat = MetricsCompat::kVllm;
   LogRequests log_requests = LogRequests::kMeta;
+  std::chrono::milliseconds throughput_log_interval{5'000};  // 0: off
 
   bool enable_test_hooks = false;  // effective only in builds with DEEPINFER_TEST_HOOKS
 

@@ -51,6 +51,18 @@ void ReadIntegers(ObjectReader* body, std::string_view key, std::vector<Number>*
   }
 }
 
+void ReadWords(ObjectReader* body, std::string_view key, std::vector<std::string>* words) {
+  const json::array* array = body->Array(key);
+  if (array == nullptr) return;
+  for (const json::value& element : *array) {
+    if (!element.is_string()) {
+      body->WrongType(key, "an array of strings");
+      return;
+    }
+    words->emplace_back(element.get_string());
+  }
+}
+
 std::optional<uint64_t> ReadSeed(ObjectReader* body) {
   const json::value* seed = body->Find("seed");
   if (seed == nullptr) return std::nullopt;
@@ -81,6 +93,7 @@ void ReadLogitBias(ObjectReader* body, ChatBody* result) {
 
 void ReadSampling(ObjectReader* body, ChatBody* result) {
   static const std::vector<std::string_view> kModes = {"auto", "strict", "rejection"};
+  static const std::vector<std::string_view> kLogprobs = {"raw", "processed"};
   result->max_tokens = body->Integer("max_tokens", 0, kMaxUint32);
   result->max_completion_tokens = body->Integer("max_completion_tokens", 0, kMaxUint32);
   result->min_tokens = body->Integer("min_tokens", 0, kMaxInt32);
@@ -99,6 +112,12 @@ void ReadSampling(ObjectReader* body, ChatBody* result) {
   ReadLogitBias(body, result);
   ReadStop(body, result);
   ReadIntegers(body, "stop_token_ids", &result->stop_token_ids);
+  ReadIntegers(body, "allowed_token_ids", &result->allowed_token_ids);
+  ReadIntegers(body, "banned_token_ids", &result->banned_token_ids);
+  ReadWords(body, "bad_words", &result->bad_words);
+  if (auto kind = body->OneOf("logprobs_mode", kLogprobs)) {
+    result->logprobs_kind = static_cast<LogprobsKind>(*kind);
+  }
   result->include_stop_str_in_output = body->Bool("include_stop_str_in_output");
   result->ignore_eos = body->Bool("ignore_eos");
 }

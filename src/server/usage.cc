@@ -5,9 +5,6 @@
 namespace deepinfer {
 namespace {
 
-// The engine's only prefix cache is the block pool in host memory.
-constexpr size_t kHostTier = 1;
-
 void WriteExtension(const UsageCounts& usage, JsonWriter* json) {
   json->Key("deepinfer").BeginObject();
   json->Field("cached_tokens", usage.cached_tokens);
@@ -15,10 +12,9 @@ void WriteExtension(const UsageCounts& usage, JsonWriter* json) {
   json->Field("generated_tokens", usage.completion_tokens);
   json->Field("replayed_tokens", usage.replayed_tokens);
   json->Key("cached_by_tier").BeginObject();
-  json->Field("device", usage.cached_by_tier[0]);
-  json->Field("dram", usage.cached_by_tier[kHostTier]);
-  json->Field("disk", usage.cached_by_tier[2]);
-  json->Field("remote", usage.cached_by_tier[3]);
+  for (size_t tier = 0; tier < kNumCacheTiers; ++tier) {
+    json->Field(CacheTierName(static_cast<CacheTier>(tier)), usage.cached_by_tier[tier]);
+  }
   json->EndObject();
   json->Field("drafted_tokens", usage.drafted_tokens);
   json->Field("draft_accepted_tokens", usage.draft_accepted_tokens);
@@ -32,8 +28,13 @@ void TakePromptCounters(const RequestCounters& counters, UsageCounts* usage) {
   usage->cached_tokens = counters.cached_tokens;
   usage->computed_tokens = counters.computed_tokens;
   usage->replayed_tokens = counters.replayed_tokens;
-  usage->cached_by_tier = {};
-  usage->cached_by_tier[kHostTier] = counters.cached_tokens;
+  usage->cached_by_tier = counters.cached_by_tier;
+  usage->cache_write_tokens = counters.cache_written_tokens;
+}
+
+void AddOutputCounters(const RequestCounters& counters, UsageCounts* usage) {
+  usage->drafted_tokens += counters.drafted_tokens;
+  usage->draft_accepted_tokens += counters.draft_accepted_tokens;
 }
 
 void WriteOpenAiUsage(const UsageCounts& usage, bool extension, JsonWriter* json) {

@@ -20,13 +20,16 @@ struct UsageCounts {
   int64_t reasoning_tokens = 0;    // part of completion_tokens
   int64_t computed_tokens = 0;     // prompt rows run, replayed ones included
   int64_t replayed_tokens = 0;
-  std::array<int64_t, 4> cached_by_tier{};  // device, dram, disk, remote
+  std::array<int64_t, kNumCacheTiers> cached_by_tier{};
   int64_t drafted_tokens = 0;
   int64_t draft_accepted_tokens = 0;
 };
 
 // Prompt side and computation of one choice's account; completion and reasoning are left alone.
 void TakePromptCounters(const RequestCounters& counters, UsageCounts* usage);
+
+// Adds the drafts of one choice.
+void AddOutputCounters(const RequestCounters& counters, UsageCounts* usage);
 
 // Value of "usage" for chat and completions: all fields, zeros included. `extension` adds
 // usage.deepinfer.

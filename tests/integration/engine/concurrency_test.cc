@@ -36,7 +36,7 @@ TEST_F(Concurrency, EightThreadsSubmitAndCancelThroughTheGateway) {
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(
       std::make_unique<InProcessWorker>(std::string("tiny"), model_->get(), std::move(engine_)));
-  Gateway gateway({}, std::move(workers));
+  Gateway gateway({}, std::move(workers), &clock_);
   std::atomic<int> cancelled{0}, finished{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {

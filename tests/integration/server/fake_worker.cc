@@ -55,6 +55,11 @@ void FakeWorker::SetCached(int64_t tokens) {
   cached_ = tokens;
 }
 
+void FakeWorker::SetStatistics(const EngineStatistics& statistics) {
+  std::lock_guard lock(mutex_);
+  statistics_ = statistics;
+}
+
 void FakeWorker::SetSubmitStatus(Status status) {
   std::lock_guard lock(mutex_);
   submit_status_ = std::move(status);
@@ -160,6 +165,14 @@ LoadReport FakeWorker::Load() const {
   return load;
 }
 
+EngineStatistics FakeWorker::Statistics() const {
+  std::lock_guard lock(mutex_);
+  EngineStatistics statistics = statistics_;
+  statistics.running = static_cast<int32_t>(live_.size());
+  statistics.kv_capacity_tokens = 1000;
+  return statistics;
+}
+
 void FakeWorker::Drain(int64_t deadline_us) {
   const std::chrono::steady_clock::time_point deadline{std::chrono::microseconds(deadline_us)};
   std::unique_lock lock(mutex_);
@@ -260,6 +273,8 @@ TokenEvent FakeWorker::NextEvent(Live& live) {
   event.counters.prompt_tokens = static_cast<int64_t>(live.request.prompt_ids.size());
   event.counters.cached_tokens = std::min(cached_, event.counters.prompt_tokens - 1);
   event.counters.computed_tokens = event.counters.prompt_tokens - event.counters.cached_tokens;
+  event.counters.cached_by_tier[static_cast<size_t>(CacheTier::kDram)] =
+      event.counters.cached_tokens;
   event.counters.generated_tokens = static_cast<int64_t>(live.emitted);
   event.counters.queue_us = 1000;
   return event;

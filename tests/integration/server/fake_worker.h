@@ -30,6 +30,7 @@ class FakeWorker final : public Worker {
   void SetOutputOf(std::function<std::vector<int32_t>(const EngineRequest&)> output);
   void SetCommit(int32_t tokens_per_step);  // 0: all at once
   void SetCached(int64_t tokens);
+  void SetStatistics(const EngineStatistics& statistics);  // the running ones are counted
   void SetSubmitStatus(Status status);
   // After this many tokens requests end like this.
   void SetFailure(size_t after_tokens, Status status, FinishReason finish = FinishReason::kError);
@@ -56,6 +57,7 @@ class FakeWorker final : public Worker {
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
+  EngineStatistics Statistics() const override;
   void Drain(int64_t deadline_us) override;
 
  private:
@@ -87,6 +89,7 @@ class FakeWorker final : public Worker {
   size_t failure_after_ = 0;
   int32_t commit_ = 1;
   int64_t cached_ = 0;
+  EngineStatistics statistics_;
   int steps_allowed_ = -1;  // -1: not held
   bool never_finish_ = false;
   bool submit_blocked_ = false;

@@ -31,7 +31,7 @@ ServerTest::ServerTest() : tokenizer_(&SharedTokenizer()) {
   worker_ = worker.get();
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(std::move(worker));
-  gateway_ = std::make_unique<Gateway>(GatewayOptions(), std::move(workers));
+  gateway_ = std::make_unique<Gateway>(GatewayOptions(), std::move(workers), &clock_);
   SetText("Hello there.");
   options_.http.port = 0;
   options_.served_model_names = {std::string(kModel)};

@@ -60,6 +60,7 @@ class ServerTest : public ::testing::Test {
   LoadProgress progress_;
   const Tokenizer* tokenizer_;
   FakeWorker* worker_ = nullptr;  // owned by gateway_
+  SteadyClock clock_;
   std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<Server> server_;
 };

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "support/fake_clock.h"
+
 namespace deepinfer {
 namespace {
 
@@ -20,9 +22,11 @@ class RecordingWorker final : public Worker {
   }
   void Cancel(std::string_view request_id) override { cancelled.emplace_back(request_id); }
   LoadReport Load() const override { return load; }
+  EngineStatistics Statistics() const override { return statistics; }
   void Drain(int64_t deadline_us) override { drained_until.push_back(deadline_us); }
 
   LoadReport load;
+  EngineStatistics statistics;
   Status answer;
   std::vector<std::string> submitted, cancelled;
   std::vector<int64_t> drained_until;
@@ -40,14 +44,16 @@ class GatewayTest : public ::testing::Test {
       workers_.push_back(worker.get());
       workers.push_back(std::move(worker));
     }
-    gateway_ = std::make_unique<Gateway>(options, std::move(workers));
+    gateway_ = std::make_unique<Gateway>(options, std::move(workers), &clock_);
   }
-  Status Submit(std::string id) {
+  Status Submit(std::string id, int64_t queue_deadline_us = 0) {
     EngineRequest request;
     request.request_id = std::move(id);
+    request.queue_deadline_us = queue_deadline_us;
     return gateway_->Submit(std::move(request), [](TokenEvent) {});
   }
 
+  FakeClock clock_{0};
   std::vector<RecordingWorker*> workers_;
   std::unique_ptr<Gateway> gateway_;
 };
@@ -83,6 +89,26 @@ TEST_F(GatewayTest, RefusesWhenTheSumOfQueuesIsFull) {
   workers_[1]->load.waiting = 3;
   EXPECT_EQ(Submit("b").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(workers_[0]->submitted.size() + workers_[1]->submitted.size(), 1u);
+}
+
+// Ten requests wait and one starts every two seconds: a new one would wait for twenty.
+TEST_F(GatewayTest, RefusesWhatWouldWaitPastItsQueueDeadline) {
+  Start(2, {});
+  workers_[0]->statistics.waiting = 4;
+  workers_[1]->statistics.waiting = 6;
+  EXPECT_TRUE(Submit("unknown", 1).ok()) << "nothing is known about the queue yet";
+  for (int i = 0; i < 400; ++i) {
+    clock_.Advance(2'000'000);
+    ++workers_[i % 2]->statistics.started;
+    EXPECT_TRUE(Submit(std::to_string(i)).ok()) << "without a deadline any wait is fine";
+  }
+  const int64_t now_us = clock_.NowUs();
+  EXPECT_EQ(Submit("late", now_us + 15'000'000).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Submit("patient", now_us + 25'000'000).ok());
+  EXPECT_NEAR(gateway_->RetryAfterSeconds(), 19, 2);
+  workers_[0]->statistics.waiting = workers_[1]->statistics.waiting = 0;
+  EXPECT_TRUE(Submit("empty", now_us + 1'000'000).ok());
+  EXPECT_EQ(gateway_->RetryAfterSeconds(), 1);
 }
 
 TEST_F(GatewayTest, PassesTheWorkersAnswerOn) {

@@ -102,6 +102,10 @@ TEST(ChatRequest, WrongTypesNameTheFieldAndItsPath) {
        "invalid_type", kParse},
       {R"("service_tier":"gold")", "service_tier", "invalid_value", kParse},
       {R"("sampling_mode":"greedy")", "sampling_mode", "invalid_value", kParse},
+      {R"("logprobs_mode":"best")", "logprobs_mode", "invalid_value", kParse},
+      {R"("allowed_token_ids":{})", "allowed_token_ids", "invalid_type", kParse},
+      {R"("banned_token_ids":[1.5])", "banned_token_ids", "invalid_type", kParse},
+      {R"("bad_words":["a",1])", "bad_words", "invalid_type", kParse},
   });
 }
 
@@ -128,6 +132,9 @@ TEST(ChatRequest, ValuesOutOfRangeAreRefused) {
       {R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "invalid_value"},
       {R"("stream_options":{})", "stream_options", "invalid_value"},
       {R"("stop_token_ids":[129280])", "stop_token_ids", "invalid_value"},
+      {R"("allowed_token_ids":[5,-1])", "allowed_token_ids", "invalid_value"},
+      {R"("banned_token_ids":[129280])", "banned_token_ids", "invalid_value"},
+      {R"("bad_words":["a",""])", "bad_words", "invalid_value"},
       {R"("prompt_cache_retention":"soon")", "prompt_cache_retention", "invalid_value"},
       {R"("prompt_cache_retention":"1h","prompt_cache_options":{"ttl":"2h"})",
        "prompt_cache_options.ttl", "invalid_value"},
@@ -199,7 +206,9 @@ TEST(ChatRequest, SamplingFieldsReachTheEngineUnderTheHonourPolicy) {
       R"("temperature":0.5,"top_p":0.25,"top_k":7,"min_p":0.1,"repetition_penalty":1.5,)"
       R"("frequency_penalty":0.5,"presence_penalty":-0.5,"seed":9223372036854775807,"n":3,)"
       R"("logit_bias":{"5":-100,"129279":2.5},"stop_token_ids":[7,8],"min_tokens":2,)"
-      R"("ignore_eos":true,"sampling_mode":"strict","logprobs":true,"top_logprobs":4)");
+      R"("ignore_eos":true,"sampling_mode":"strict","logprobs":true,"top_logprobs":4,)"
+      R"("allowed_token_ids":[3,4],"banned_token_ids":[9],"bad_words":["no"],)"
+      R"("logprobs_mode":"processed")");
   const SamplingParams& sampling = request.sampling;
   EXPECT_FLOAT_EQ(sampling.temperature, 0.5f);
   EXPECT_FLOAT_EQ(sampling.top_p, 0.25f);
@@ -217,6 +226,10 @@ TEST(ChatRequest, SamplingFieldsReachTheEngineUnderTheHonourPolicy) {
   EXPECT_TRUE(sampling.ignore_eos);
   EXPECT_EQ(sampling.mode, SamplingMode::kStrict);
   EXPECT_EQ(sampling.num_top_logprobs, 4);
+  EXPECT_EQ(sampling.allowed_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(sampling.banned_ids, std::vector<int32_t>{9});
+  EXPECT_EQ(request.bad_words, std::vector<std::string>{"no"});
+  EXPECT_EQ(sampling.logprobs_kind, LogprobsKind::kProcessed);
   EXPECT_EQ(request.num_choices, 3);
   EXPECT_EQ(Accepted(R"("logprobs":true)").sampling.num_top_logprobs, 0);
   EXPECT_EQ(Accepted("").sampling.num_top_logprobs, -1);

@@ -79,17 +79,58 @@ TEST(Metrics, TtftUsesTheDocumentedBuckets) {
   EXPECT_NE(text.find(R"(le="0.04"} 1)"), std::string::npos);
 }
 
-TEST(Metrics, GaugesComeFromTheLoadReport) {
+std::string OfEngine(std::string_view name, std::string_view engine, std::string_view more = "") {
+  return std::string(name)
+      .append(R"({model_name="m",role="all",engine=")")
+      .append(engine)
+      .append("\"")
+      .append(more)
+      .append("}");
+}
+
+TEST(Metrics, ShowTheStateOfEveryEngine) {
   ServerMetrics metrics("m", MetricsCompat::kVllm);
-  LoadReport load;
-  load.running = 3;
-  load.waiting = 5;
-  load.kv_tokens = 25;
-  load.kv_capacity_tokens = 100;
-  const std::string text = metrics.Serialize(load);
-  EXPECT_TRUE(Has(text, Plain("vllm:num_requests_running"), "3"));
-  EXPECT_TRUE(Has(text, Plain("vllm:num_requests_waiting"), "5"));
-  EXPECT_TRUE(Has(text, Plain("deepinfer:kv_cache_usage_perc"), "0.25"));
+  std::vector<EngineStatistics> engines(2);
+  engines[0].running = 3;
+  engines[1].running = 4;
+  engines[1].waiting = 5;
+  engines[0].kv_tokens = 25;
+  engines[0].kv_capacity_tokens = 100;
+  const std::string text = metrics.Serialize(engines);
+  EXPECT_TRUE(Has(text, OfEngine("vllm:num_requests_running", "0"), "3")) << text;
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:num_requests_running", "1"), "4"));
+  EXPECT_TRUE(Has(text, OfEngine("vllm:num_requests_waiting", "1"), "5"));
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:kv_cache_usage_perc", "0"), "0.25"));
+}
+
+TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
+  ServerMetrics metrics("m", MetricsCompat::kVllm);
+  std::vector<EngineStatistics> engines(1);
+  EngineStatistics& e = engines[0];
+  e.parks = 2;
+  e.decode_rows = 70;
+  e.draft_accepted_by_position = {9, 7, 5, 3, 1};
+  e.step_seconds[static_cast<size_t>(StepKind::kDecode)].Observe(0.003, 4);
+  e.rows_per_step.Observe(17);
+  std::string text;
+  for (int i = 0; i < 3; ++i) text = metrics.Serialize(engines);
+  EXPECT_TRUE(Has(text, OfEngine("vllm:num_preemptions_total", "0"), "2")) << text;
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:rows_total", "0", R"(,kind="decode")"), "70"));
+  EXPECT_TRUE(Has(
+      text, OfEngine("vllm:spec_decode_num_accepted_tokens_per_pos_total", "0", R"(,position="3")"),
+      "3"));
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:step_seconds_count", "0", R"(,kind="decode")"), "4"));
+  EXPECT_TRUE(Has(
+      text, OfEngine("deepinfer:step_seconds_bucket", "0", R"(,kind="decode",le="0.002")"), "0"));
+  EXPECT_TRUE(Has(
+      text, OfEngine("deepinfer:step_seconds_bucket", "0", R"(,kind="decode",le="0.004")"), "4"));
+  EXPECT_TRUE(Has(text, OfEngine("vllm:iteration_tokens_total_sum", "0"), "17"));
+  e.parks = 3;
+  e.rows_per_step.Observe(3);
+  text = metrics.Serialize(engines);
+  EXPECT_TRUE(Has(text, OfEngine("vllm:num_preemptions_total", "0"), "3"));
+  EXPECT_TRUE(Has(text, OfEngine("vllm:iteration_tokens_total_sum", "0"), "20"));
+  EXPECT_TRUE(Has(text, OfEngine("vllm:iteration_tokens_total_count", "0"), "2"));
 }
 
 TEST(Metrics, LabelsStayBounded) {

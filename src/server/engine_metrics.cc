@@ -1,0 +1,219 @@
+#include "server/engine_metrics.h"
+
+#include <mutex>
+#include <string_view>
+
+#include "server/metric_families.h"
+
+namespace deepinfer {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Stats = EngineStatistics;
+
+double Share(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
+double KvUsage(const Stats& s) { return Share(s.kv_tokens, s.kv_capacity_tokens); }
+
+struct NumberRow {
+  std::string_view name;
+  const char* help;
+  double (*get)(const Stats&);
+  // One more label; "" for none.
+  const char* label = "";
+  const char* value = "";
+};
+
+template <auto kMember>
+double Count(const Stats& s) {
+  return static_cast<double>(s.*kMember);
+}
+
+template <auto kMember, size_t kIndex>
+double CountAt(const Stats& s) {
+  return static_cast<double>((s.*kMember)[kIndex]);
+}
+
+template <auto kMember>
+double Seconds(const Stats& s) {
+  return static_cast<double>(s.*kMember) * 1e-6;
+}
+
+constexpr NumberRow kGauges[] = {
+    {"num_requests_running", "Requests being computed.", Count<&Stats::running>},
+    {"num_requests_waiting", "Requests waiting for a place.", Count<&Stats::waiting>},
+    {"num_requests_pending", "Requests waiting for a grammar, an image or a hand-off.",
+     Count<&Stats::pending>},
+    {"num_requests_parked", "Requests set aside for others.", Count<&Stats::parked>},
+    {"waiting_prompt_tokens", "Prompt rows still to be computed.",
+     Count<&Stats::waiting_prompt_tokens>},
+    {"kv_cache_usage_perc", "Used share of the KV cache, 0 to 1.", KvUsage},
+    {"gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.", KvUsage},
+    {"blocks_in_use", "KV blocks of live sequences.", Count<&Stats::blocks_used>},
+    {"blocks_cached", "Idle KV blocks kept for later prompts.", Count<&Stats::blocks_cached>},
+    {"state_slots_in_use", "State slots of live sequences.", Count<&Stats::slots_used>},
+};
+
+constexpr const char kDraftPositionHelp[] = "Accepted drafts by position.";
+
+constexpr NumberRow kCounters[] = {
+    {"engine_steps_total", "Steps.", Count<&Stats::steps>},
+    {"rows_total", "Rows computed.", Count<&Stats::prefill_rows>, "kind", "prefill"},
+    {"rows_total", "Rows computed.", Count<&Stats::decode_rows>, "kind", "decode"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 0>,
+     "tier", "device"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 1>,
+     "tier", "dram"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 2>,
+     "tier", "disk"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 3>,
+     "tier", "remote"},
+    {"num_preemptions_total", "Requests set aside while they ran.", Count<&Stats::parks>},
+    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_from_image>, "kind",
+     "image"},
+    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_rebuilt>, "kind",
+     "rebuilt"},
+    {"blocks_evicted_total", "Cached KV blocks dropped for others.", Count<&Stats::blocks_evicted>},
+    {"spec_decode_num_drafts_total", "Draft passes.", Count<&Stats::drafts>},
+    {"spec_decode_num_draft_tokens_total", "Draft tokens verified.", Count<&Stats::draft_tokens>},
+    {"spec_decode_num_accepted_tokens_total", "Draft tokens kept.", Count<&Stats::draft_accepted>},
+    {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
+     CountAt<&Stats::draft_accepted_by_position, 0>, "position", "0"},
+    {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
+     CountAt<&Stats::draft_accepted_by_position, 1>, "position", "1"},
+    {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
+     CountAt<&Stats::draft_accepted_by_position, 2>, "position", "2"},
+    {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
+     CountAt<&Stats::draft_accepted_by_position, 3>, "position", "3"},
+    {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
+     CountAt<&Stats::draft_accepted_by_position, 4>, "position", "4"},
+    {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::host_us>, "part", "host"},
+    {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::model_us>, "part",
+     "model"},
+};
+
+struct HistogramRow {
+  std::string_view name;
+  const char* help;
+  const StatHistogram& (*get)(const Stats&);
+  const char* label = "";
+  const char* value = "";
+};
+
+template <auto kMember>
+const StatHistogram& Of(const Stats& s) {
+  return s.*kMember;
+}
+
+template <StepKind kKind>
+const StatHistogram& StepsOf(const Stats& s) {
+  return s.step_seconds[static_cast<size_t>(kKind)];
+}
+
+constexpr HistogramRow kHistograms[] = {
+    {"step_seconds", "Duration of a step.", StepsOf<StepKind::kPrefill>, "kind", "prefill"},
+    {"step_seconds", "Duration of a step.", StepsOf<StepKind::kDecode>, "kind", "decode"},
+    {"step_seconds", "Duration of a step.", StepsOf<StepKind::kMixed>, "kind", "mixed"},
+    {"iteration_tokens_total", "Rows of a step.", Of<&Stats::rows_per_step>},
+    {"step_prediction_error", "Share by which the predicted time of a step was off.",
+     Of<&Stats::step_prediction_error>},
+    {"draft_accept_len", "Draft tokens kept per verification.", Of<&Stats::draft_accept_length>},
+    {"draft_confidence_error", "Distance of confidence and acceptance.",
+     Of<&Stats::draft_confidence_error>},
+    {"kv_block_lifetime_seconds", "From the first write of a block to its eviction.",
+     Of<&Stats::block_lifetime_seconds>},
+    {"kv_block_idle_before_evict_seconds", "Idle time of a block at its eviction.",
+     Of<&Stats::block_idle_seconds>},
+    {"kv_block_reuse_gap_seconds", "Between two uses of a block.", Of<&Stats::block_reuse_seconds>},
+};
+
+template <typename Row>
+MetricLabels LabelsOf(const Row& row, const std::string& engine) {
+  MetricLabels labels{{"engine", engine}};
+  if (*row.label != '\0') labels.emplace(row.label, row.value);
+  return labels;
+}
+
+}  // namespace
+
+struct EngineMetrics::Impl {
+  // The series of one engine, and the state they show.
+  struct Engine {
+    std::vector<Series<Gauge>> gauges;
+    std::vector<Series<Counter>> counters;
+    std::vector<Series<Histogram>> histograms;
+    EngineStatistics shown;
+  };
+
+  Engine Register(const std::string& name, const EngineStatistics& now) {
+    Engine engine;
+    for (const NumberRow& row : kGauges) {
+      engine.gauges.push_back(
+          Families<Gauge>(*registry, row.name, row.help, labels, compat).Get(LabelsOf(row, name)));
+    }
+    for (const NumberRow& row : kCounters) {
+      engine.counters.push_back(Families<Counter>(*registry, row.name, row.help, labels, compat)
+                                    .Get(LabelsOf(row, name)));
+    }
+    for (const HistogramRow& row : kHistograms) {
+      const auto bounds = row.get(engine.shown).bounds();
+      engine.histograms.push_back(
+          Families<Histogram>(*registry, row.name, row.help, labels, compat)
+              .Get(LabelsOf(row, name), Histogram::BucketBoundaries(bounds.begin(), bounds.end())));
+    }
+    Families<Gauge>(*registry, "cache_config_info", "Size of the KV cache, as labels.", labels,
+                    compat)
+        .Get({{"engine", name},
+              {"num_gpu_blocks", std::to_string(now.blocks_total)},
+              {"num_tokens", std::to_string(now.kv_capacity_tokens)}})
+        .Set(1);
+    return engine;
+  }
+
+  void Show(Engine* engine, const EngineStatistics& now) {
+    for (size_t i = 0; i < engine->gauges.size(); ++i) {
+      engine->gauges[i].Set(kGauges[i].get(now));
+    }
+    for (size_t i = 0; i < engine->counters.size(); ++i) {
+      engine->counters[i].Increment(kCounters[i].get(now) - kCounters[i].get(engine->shown));
+    }
+    for (size_t i = 0; i < engine->histograms.size(); ++i) {
+      const StatHistogram& after = kHistograms[i].get(now);
+      const StatHistogram& before = kHistograms[i].get(engine->shown);
+      std::vector<double> added;
+      for (size_t j = 0; j < after.counts().size(); ++j) {
+        added.push_back(static_cast<double>(after.counts()[j] - before.counts()[j]));
+      }
+      engine->histograms[i].ObserveMany(added, after.sum() - before.sum());
+    }
+    engine->shown = now;
+  }
+
+  prometheus::Registry* registry;
+  MetricLabels labels;
+  MetricsCompat compat;
+  std::mutex mutex;
+  std::vector<Engine> engines;  // under mutex
+};
+
+EngineMetrics::EngineMetrics(prometheus::Registry* registry,
+                             const std::map<std::string, std::string>& labels, MetricsCompat compat)
+    : impl_(new Impl{registry, labels, compat, {}, {}}) {}
+
+EngineMetrics::~EngineMetrics() = default;
+
+void EngineMetrics::Update(const std::vector<EngineStatistics>& engines) {
+  const std::lock_guard lock(impl_->mutex);
+  for (size_t i = 0; i < engines.size(); ++i) {
+    if (i == impl_->engines.size()) {
+      impl_->engines.push_back(impl_->Register(std::to_string(i), engines[i]));
+    }
+    impl_->Show(&impl_->engines[i], engines[i]);
+  }
+}
+
+}  // namespace deepinfer
