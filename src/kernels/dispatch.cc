@@ -22,11 +22,12 @@ CpuKernels MakeAvx512Kernels(bool has_bf16) {
   CpuKernels kernels;
   if (has_bf16) {
     FillLinearAvx512Bf16(&kernels.linear);
+    FillAttentionAvx512Bf16(&kernels.attention);
   } else {
     FillLinearAvx512(&kernels.linear);
+    FillAttentionAvx512(&kernels.attention);
   }
   FillRowAvx512(&kernels.row);
-  FillAttentionAvx512(&kernels.attention);
   FillIndexAvx512(&kernels.index);
   return kernels;
 }

@@ -110,6 +110,9 @@ struct AttentionShape {
   // kBf16: the softmax weights that multiply the values are rounded, relative to the running
   // maximum of their tile; the sums of the denominator stay fp32. q must then be bf16 values.
   Rounding weights = Rounding::kNone;
+
+  // Whether both products are of the bf16dot family: all operands are exact in bf16.
+  bool is_bf16dot() const { return weights == Rounding::kBf16 && format == KvFormat::kQuantized; }
 };
 
 // One query row of the indexer.
@@ -239,6 +242,7 @@ class Operators {
   // ascending, then selected entries ascending. Tiles end at absolute positions divisible by 64
   // and every 64 list entries; online softmax over tiles, Lane16 scores and sums, weighted values
   // added over keys ascending, sink in the denominator, one final division. No key: zeros.
+  // bf16dot: Lane16 pairs for the scores, values added in pairs of keys (docs/numerics.md §7).
   virtual void Attention(std::span<const AttentionRow> rows, const float* q, const float* sink,
                          const AttentionShape& shape, float* o) = 0;
 

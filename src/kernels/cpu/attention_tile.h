@@ -112,8 +112,11 @@ void AddValuesHeads(const float* keys, int num_keys, int64_t d, const float* wei
 template <class Isa>
 class AttentionState {
  public:
-  explicit AttentionState(const AttentionTask& task)
+  // Of row r of the task.
+  AttentionState(const AttentionTask& task, int32_t r)
       : task_(task),
+        q_(task.q + r * task.row_stride),
+        o_(task.o + r * task.row_stride),
         d_(task.shape->head_dim),
         keys_(task.scratch),
         scores_(keys_ + kTileKeys * d_),
@@ -123,7 +126,7 @@ class AttentionState {
       max_[h] = kNoKeyMax;
       sum_[h] = 0.0f;
     }
-    for (int64_t i = 0; i < task.num_heads * d_; ++i) task.o[i] = 0.0f;
+    for (int64_t i = 0; i < task.num_heads * d_; ++i) o_[i] = 0.0f;
   }
 
   float* key(int64_t i) { return keys_ + i * d_; }
@@ -131,7 +134,7 @@ class AttentionState {
   void AddTile(int num_keys) {
     constexpr int kHeads = Isa::kLanes == 16 ? 4 : 2;
     constexpr int kVecs = Isa::kLanes == 16 ? 4 : 2;
-    DotMatrix<Isa>(task_.q, d_, task_.num_heads, keys_, d_, num_keys, d_, scores_, kTileKeys);
+    DotMatrix<Isa>(q_, d_, task_.num_heads, keys_, d_, num_keys, d_, scores_, kTileKeys);
     int32_t h = 0;
     for (; h + kHeads <= task_.num_heads; h += kHeads) AddHeads<kHeads, kVecs>(h, num_keys);
     for (; h < task_.num_heads; ++h) AddHeads<1, kVecs>(h, num_keys);
@@ -143,7 +146,7 @@ class AttentionState {
       alignas(64) float sink[16];
       Isa::Store(sink, VectorExp<Isa>(Isa::Set1(task_.sink[h] - max_[h])));
       const typename Isa::Vec denominator = Isa::Set1(sum_[h] + sink[0]);
-      float* o = task_.o + h * d_;
+      float* o = o_ + h * d_;
       ForEachVector(d_, [=](int64_t i, int n) {
         StoreUpTo16<Isa>(o + i, Isa::Div(LoadUpTo16<Isa>(o + i, n), denominator), n);
       });
@@ -159,10 +162,12 @@ class AttentionState {
       alpha[i] = SoftmaxTile<Isa>(weights + i * kTileKeys, num_keys, *task_.shape, &max_[h + i],
                                   &sum_[h + i]);
     }
-    AddValuesHeads<Isa, kHeads, kVecs>(keys_, num_keys, d_, weights, alpha, task_.o + h * d_);
+    AddValuesHeads<Isa, kHeads, kVecs>(keys_, num_keys, d_, weights, alpha, o_ + h * d_);
   }
 
   const AttentionTask& task_;
+  const float* q_;
+  float* o_;
   int64_t d_;
   float* keys_;
   float* scores_;
@@ -171,9 +176,9 @@ class AttentionState {
 };
 
 template <class Isa>
-void RunAttention(const AttentionTask& task) {
-  AttentionState<Isa> state(task);
-  const AttentionRow& row = *task.row;
+void RunAttentionRow(const AttentionTask& task, int32_t r) {
+  AttentionState<Isa> state(task, r);
+  const AttentionRow& row = task.rows[r];
   const AttentionShape& shape = *task.shape;
   for (int64_t p = row.window_lo; p <= row.position;) {
     const int64_t boundary = (p / kTileKeys + 1) * kTileKeys;
@@ -197,8 +202,8 @@ void RunAttention(const AttentionTask& task) {
 }
 
 template <class Isa>
-void FillAttention(AttentionKernels* kernels) {
-  kernels->attention = RunAttention<Isa>;
+void RunAttentionFp32(const AttentionTask& task) {
+  for (int32_t r = 0; r < task.num_rows; ++r) RunAttentionRow<Isa>(task, r);
 }
 
 }  // namespace

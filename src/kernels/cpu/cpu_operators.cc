@@ -1,4 +1,4 @@
-// Norms, hyper-connections, rotation and the Engram gate of the CPU backend.
+// Norms, hyper-connections and the Engram gate of the CPU backend.
 
 #include "kernels/cpu/cpu_operators.h"
 
@@ -65,7 +65,13 @@ void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
     const float r = 1.0f / std::sqrt(squares[t] / static_cast<float>(width) + shape.rms_eps);
     float* m = mixes + t * num_mixes;
     for (int64_t i = 0; i < num_mixes; ++i) m[i] *= r;
-    FinishHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);
+    float* row_comb = comb + t * n * n;
+    StartHcRow(m, site, shape, pre + t * n, post + t * n, row_comb);
+    if (n == 4) {
+      kernels_.row.sinkhorn_of_4(shape.sinkhorn_iters, shape.eps, row_comb);
+    } else {
+      RunSinkhorn(shape, row_comb);
+    }
   });
 }
 
@@ -96,15 +102,6 @@ void CpuOperators::HcPost(int64_t num_rows, const float* x, const float* h, cons
     for (int64_t k = 0; k < n; ++k) {
       Round(rounding, end - begin, out + (t * n + k) * dim + begin);
     }
-  });
-}
-
-void CpuOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
-                        const int32_t* positions, const RopeTable& table, bool inverse,
-                        Rounding rounding) {
-  RunTasks(num_rows, num_rows * num_heads * table.rotary_dim, [&](int64_t t) {
-    ReferenceOperators::Rope(1, x + t * num_heads * head_dim, num_heads, head_dim, positions + t,
-                             table, inverse, rounding);
   });
 }
 

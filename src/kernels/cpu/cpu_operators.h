@@ -19,6 +19,9 @@ class CpuOperators final : public ReferenceOperators {
  public:
   CpuOperators(const CpuKernels& kernels, ThreadPool* pool);
 
+  void Embed(int64_t num_rows, const int32_t* ids, const uint16_t* table, int64_t dim,
+             float* out) override;
+  void Replicate(int64_t num_rows, const float* x, int32_t copies, int64_t dim, float* h) override;
   void RmsNorm(int64_t num_rows, const float* x, const uint16_t* w, int64_t dim, float eps,
                Rounding rounding, float* out) override;
   void HcMixes(int64_t num_rows, const float* h, const HcSite& site, const HcShape& shape,
@@ -27,6 +30,8 @@ class CpuOperators final : public ReferenceOperators {
              Rounding rounding, float* out) override;
   void HcPost(int64_t num_rows, const float* x, const float* h, const float* post,
               const float* comb, const HcShape& shape, Rounding rounding, float* out) override;
+  void HcMean(int64_t num_rows, const float* h, const HcShape& shape, Rounding rounding, float* out,
+              int64_t out_stride) override;
 
   void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
   void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
@@ -42,8 +47,19 @@ class CpuOperators final : public ReferenceOperators {
   void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
             const int32_t* positions, const RopeTable& table, bool inverse,
             Rounding rounding) override;
+  void StoreWindowRows(int64_t num_rows, const float* x, int64_t n, KvFormat format,
+                       std::byte* dst) override;
   void Attention(std::span<const AttentionRow> rows, const float* q, const float* sink,
                  const AttentionShape& shape, float* o) override;
+
+  void CompressPair(int64_t num_rows, const float* kv0, const float* g0, const float* kv1,
+                    const float* g1, int64_t n, int64_t in_stride, Rounding rounding,
+                    float* latent) override;
+  void StoreCompressed(int64_t num_rows, const float* x, int64_t n, KvFormat format,
+                       bool fp4_by_reciprocal, int64_t first, const KvPages& pages) override;
+  void StoreIndexKeys(int64_t num_rows, const float* x, int64_t n, KvFormat format, int64_t first,
+                      const KvPages& pages) override;
+  void QdqFp4Group32(int64_t num_rows, float* x, int64_t n) override;
   void IndexScores(std::span<const IndexRow> rows, const float* q, const float* w,
                    const IndexShape& shape, int64_t stride, float* scores) override;
   void SelectCandidates(std::span<const IndexRow> rows, const float* scores, int64_t stride,
@@ -51,14 +67,25 @@ class CpuOperators final : public ReferenceOperators {
   void SelectTopK(std::span<const IndexRow> rows, const float* scores, int64_t stride,
                   const IndexShape& shape, int32_t* indices, int32_t* num_indices) override;
 
+  void Route(int64_t num_rows, const float* logits, const float* bias, const float* bias_image,
+             const uint8_t* is_image, int32_t num_experts, int32_t topk, float gate_temp,
+             float route_scale, int32_t* experts, float* weights) override;
   void MoeFfn(int64_t num_rows, const float* x, const Fp8Rows& x_fp8,
               std::span<const ExpertWeights> experts, const ExpertWeights& shared,
               const int32_t* topk_experts, const float* topk_weights, const MoeShape& shape,
               float* out) override;
 
+  void EngramGather(int64_t num_rows, const int64_t* ids, int32_t num_columns,
+                    const WeightMatrix& table, float* out) override;
+  void EngramGatherFp8(int64_t num_rows, const int64_t* ids, int32_t num_columns,
+                       const WeightMatrix& table, Fp8RowsOut out) override;
   void EngramGate(int64_t num_rows, float* h, const float* kvv, const uint16_t* q_weight,
                   const uint16_t* k_weight, const uint8_t* is_image, const HcShape& shape,
                   Rounding rounding) override;
+
+  void Scale(int64_t count, float factor, float* x) override;
+  bool AllFinite(int64_t count, const float* x) override;
+  bool ScoresFinite(int64_t count, const float* scores) override;
 
  private:
   // One expert with the rows that chose it: rows [first, first + count) of the sorted batch.
@@ -134,6 +161,7 @@ class CpuOperators final : public ReferenceOperators {
   Scratch<float> best_values_;
   Scratch<int32_t> best_indices_;
   std::vector<IndexQuery> queries_;
+  std::vector<int64_t> attention_starts_;
   std::vector<const std::byte*> x_rows_;
   std::vector<float*> y_rows_;
   std::vector<ExpertRows> expert_rows_;

@@ -142,7 +142,13 @@ template <class Isa, int kKeys, int kVecs>
 void IntegerDots(const IndexQuery& query, int64_t head, const uint8_t* keys,
                  const float* key_scales, int64_t dim, float* dots) {
   using Int = typename Isa::Int;
+  using Float = typename Isa::Float;
   const int64_t padded = query.padded_heads, groups = dim / kIndexGroup;
+  Float total[kKeys][kVecs];
+  for (auto& row : total) {
+    for (Float& x : row) x = Isa::SetFloat(0.0f);
+  }
+  const int8_t* codes = query.codes + 4 * head;
   for (int64_t g = 0; g < groups; ++g) {
     Int acc[kKeys][kVecs];
 #pragma GCC unroll 4
@@ -153,16 +159,13 @@ void IntegerDots(const IndexQuery& query, int64_t head, const uint8_t* keys,
       }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const int64_t quad = g * 8 + i;
+    for (int i = 0; i < 8; ++i, codes += 4 * padded) {
       Int q[kVecs];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) {
-        q[v] = Isa::LoadInt(query.codes + 4 * (quad * padded + head + v * Isa::kLanes));
-      }
+      for (int v = 0; v < kVecs; ++v) q[v] = Isa::LoadInt(codes + 4 * v * Isa::kLanes);
 #pragma GCC unroll 4
       for (int k = 0; k < kKeys; ++k) {
-        const Int code = Isa::BroadcastInt(keys + k * dim + quad * 4);
+        const Int code = Isa::BroadcastInt(keys + k * dim + g * kIndexGroup + 4 * i);
 #pragma GCC unroll 4
         for (int v = 0; v < kVecs; ++v) {
           acc[k][v] = Isa::AddShorts(acc[k][v], Isa::MultiplyBytes(code, q[v]));
@@ -171,32 +174,35 @@ void IntegerDots(const IndexQuery& query, int64_t head, const uint8_t* keys,
     }
 #pragma GCC unroll 4
     for (int k = 0; k < kKeys; ++k) {
-      const typename Isa::Float key_scale = Isa::SetFloat(key_scales[k * groups + g]);
+      const Float key_scale = Isa::SetFloat(key_scales[k * groups + g]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) {
-        float* out = dots + k * padded + head + v * Isa::kLanes;
-        const typename Isa::Float scale = Isa::Multiply(
-            Isa::LoadFloats(query.scales + g * padded + head + v * Isa::kLanes), key_scale);
-        const typename Isa::Float sum = Isa::ToFloat(Isa::AddHalves(acc[k][v]));
-        Isa::StoreFloat(out, g == 0 ? Isa::Multiply(sum, scale)
-                                    : Isa::FmaFloat(sum, scale, Isa::LoadFloats(out)));
+        const float* scales = query.scales + g * padded + head + v * Isa::kLanes;
+        total[k][v] = Isa::FmaFloat(Isa::ToFloat(Isa::AddHalves(acc[k][v])),
+                                    Isa::Multiply(Isa::LoadFloats(scales), key_scale), total[k][v]);
       }
+    }
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < kKeys; ++k) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      Isa::StoreFloat(dots + k * padded + head + v * Isa::kLanes, total[k][v]);
     }
   }
 }
 
+// All heads of kKeys keys: two vectors of heads at a time leave registers for the sums.
 template <class Isa, int kKeys>
 void IntegerDotsOfAllHeads(const IndexQuery& query, const uint8_t* keys, const float* key_scales,
                            int64_t dim, float* dots) {
   int64_t head = 0;
-  const auto left = [&] { return (query.padded_heads - head) / Isa::kLanes; };
-  for (; left() >= 4; head += 4 * Isa::kLanes) {
-    IntegerDots<Isa, kKeys, 4>(query, head, keys, key_scales, dim, dots);
-  }
-  for (; left() >= 2; head += 2 * Isa::kLanes) {
+  for (; head + 2 * Isa::kLanes <= query.padded_heads; head += 2 * Isa::kLanes) {
     IntegerDots<Isa, kKeys, 2>(query, head, keys, key_scales, dim, dots);
   }
-  if (left() > 0) IntegerDots<Isa, kKeys, 1>(query, head, keys, key_scales, dim, dots);
+  if (head < query.padded_heads) {
+    IntegerDots<Isa, kKeys, 1>(query, head, keys, key_scales, dim, dots);
+  }
 }
 
 // sums[key] = sum over heads ascending of relu(dots[key, head]) · w[head], kLanes keys.
@@ -218,6 +224,21 @@ void WeighHeads(const float* dots, int64_t padded, int32_t heads, const float* w
   Isa::StoreFloat(sums, sum);
 }
 
+// Where the codes and scales of entry j are.
+struct KeyPlace {
+  const uint8_t* codes;
+  const uint8_t* scales;
+};
+inline KeyPlace PlaceOfKey(const KvPages& pages, int64_t j) {
+  // 32 bits: this division is a good part of what a key costs.
+  const uint32_t per_block = static_cast<uint32_t>(pages.entries_per_block);
+  const uint32_t block = static_cast<uint32_t>(j) / per_block;
+  const int64_t slot = static_cast<uint32_t>(j) % per_block;
+  const uint8_t* page = Bytes(pages.pool) + pages.block_table[block] * pages.block_stride;
+  return {page + pages.index_code_offset + slot * pages.index_code_bytes,
+          page + pages.index_scale_offset + slot * pages.index_scale_bytes};
+}
+
 // False when a key is outside the range of exact sums; nothing is written then.
 template <class Isa>
 bool IntegerIndexScores(const IndexTask& task) {
@@ -232,10 +253,10 @@ bool IntegerIndexScores(const IndexTask& task) {
   for (int32_t i = 0; i < padded_keys; ++i) {
     // The last key again fills the block.
     const int64_t j = task.entries[i < task.num_entries ? i : task.num_entries - 1];
-    const uint8_t* scales = Bytes(pages.IndexScales(j));
-    if (!IsExactKey(query, scales, groups)) return false;
-    for (int64_t g = 0; g < groups; ++g) key_scales[i * groups + g] = ScaleValue(scales[g]);
-    UnpackKeyCodes(Bytes(pages.IndexCodes(j)), d, codes + i * d);
+    const KeyPlace place = PlaceOfKey(pages, j);
+    if (!IsExactKey(query, place.scales, groups)) return false;
+    for (int64_t g = 0; g < groups; ++g) key_scales[i * groups + g] = PowerOfTwo(place.scales[g]);
+    UnpackKeyCodes(place.codes, d, codes + i * d);
   }
   for (int32_t i = 0; i < padded_keys; i += kKeys) {
     IntegerDotsOfAllHeads<Isa, kKeys>(query, codes + i * d, key_scales + i * groups, d,

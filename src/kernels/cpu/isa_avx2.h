@@ -48,6 +48,10 @@ struct Avx2 {
   static Vec Div(Vec a, Vec b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
   static Vec Max(Vec a, Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
   static Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+  // Lanes 2i and 2i+1 exchanged.
+  static Vec SwapPairs(Vec v) {
+    return {_mm256_permute_ps(v.lo, 0xB1), _mm256_permute_ps(v.hi, 0xB1)};
+  }
   // Lane tree of Lane16: distance 8, 4, 2, 1.
   static float LaneSum(Vec v) {
     const __m256 a = _mm256_add_ps(v.lo, v.hi);
@@ -182,6 +186,7 @@ struct Avx2 {
 
   // ---- products of bytes, and their sums as floats ----
   static Float LoadFloats(const float* p) { return _mm256_loadu_ps(p); }
+  static Float AddFloat(Float a, Float b) { return _mm256_add_ps(a, b); }
   static Float FmaFloat(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   static Float MaxFloat(Float a, Float b) { return _mm256_max_ps(a, b); }
   static Float ToFloat(Int v) { return _mm256_cvtepi32_ps(v); }

@@ -34,6 +34,8 @@ struct Avx512 {
   // b where a is NaN or not greater: x > y ? x : y.
   static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
   static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+  // Lanes 2i and 2i+1 exchanged.
+  static Vec SwapPairs(Vec v) { return _mm512_permute_ps(v, 0xB1); }
   // Lane tree of Lane16: distance 8, 4, 2, 1.
   static float LaneSum(Vec v) {
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -148,6 +150,7 @@ struct Avx512 {
 
   // ---- products of bytes, and their sums as floats ----
   static Float LoadFloats(const float* p) { return _mm512_loadu_ps(p); }
+  static Float AddFloat(Float a, Float b) { return _mm512_add_ps(a, b); }
   static Float FmaFloat(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
   static Float MaxFloat(Float a, Float b) { return _mm512_max_ps(a, b); }
   static Float ToFloat(Int v) { return _mm512_cvtepi32_ps(v); }

@@ -83,6 +83,15 @@ struct RowKernels {
   void (*round_bf16)(int64_t n, float* x) = nullptr;
   // sum += y.
   void (*add)(int64_t n, const float* y, float* sum) = nullptr;
+  // v[i] = v[i]·cos[i] + v[i ^ 1]·sin[i], n even; rounded to bf16 on demand.
+  void (*rotate)(const float* cos, const float* sin, int64_t n, bool round, float* v) = nullptr;
+  // One row of Operators::CompressPair.
+  void (*compress_pair)(const float* kv0, const float* g0, const float* kv1, const float* g1,
+                        int64_t n, float* latent) = nullptr;
+  // Whether every one of n values is finite.
+  bool (*all_finite)(int64_t n, const float* x) = nullptr;
+  // The Sinkhorn iterations on comb [4, 4] after the row softmax, in place.
+  void (*sinkhorn_of_4)(int32_t iters, float eps, float* comb) = nullptr;
   // One copy of one row of Operators::EngramGate.
   void (*engram_gate)(const float* key, const float* value, const uint16_t* q_weight,
                       const uint16_t* k_weight, int64_t dim, float rms_eps, float* h) = nullptr;
@@ -90,14 +99,17 @@ struct RowKernels {
   void (*exp)(int64_t n, const float* x, float* out) = nullptr;
 };
 
-// Attention of num_heads heads, from q on, of one row. scratch: AttentionScratchFloats floats.
+// Attention of num_heads heads of rows whose window and pages are the same. The rows of q and o are
+// row_stride floats apart. scratch: AttentionScratchFloats floats.
 struct AttentionTask {
-  const AttentionRow* row = nullptr;
+  const AttentionRow* rows = nullptr;
+  int32_t num_rows = 0;
   const AttentionShape* shape = nullptr;
   int32_t num_heads = 0;
-  const float* q = nullptr;     // [num_heads, head_dim]
+  int64_t row_stride = 0;
+  const float* q = nullptr;     // [num_heads, head_dim] of the first row
   const float* sink = nullptr;  // [num_heads]
-  float* o = nullptr;           // [num_heads, head_dim]
+  float* o = nullptr;
   float* scratch = nullptr;
 };
 
@@ -109,8 +121,18 @@ inline int64_t TileScratchFloats(int32_t num_heads, int32_t head_dim) {
   return int64_t{kTileKeys} * (head_dim + num_heads) + 2 * int64_t{num_heads};
 }
 
+// Of an attention task in either family, and a multiple of 16.
+inline int64_t AttentionScratchFloats(int32_t num_rows, int32_t num_heads, int32_t head_dim) {
+  const int64_t dim = (head_dim + 127) / 128 * 128;  // blocks of the bf16dot family
+  const int64_t states = int64_t{num_rows} * num_heads;
+  const int64_t floats = 2 * states * (dim + 1) + (kTileKeys + 1) * (dim + 16) + dim +
+                         int64_t{num_heads} * (kTileKeys + 1);
+  return (floats + 15) / 16 * 16;
+}
+
 struct AttentionKernels {
-  void (*attention)(const AttentionTask& task) = nullptr;
+  void (*fp32)(const AttentionTask& task) = nullptr;
+  void (*bf16)(const AttentionTask& task) = nullptr;  // the quantised cache only
 };
 
 // The query of an indexer row in integers (index_kernels.h): heads in the lanes, padded with zeros

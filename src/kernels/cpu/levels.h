@@ -15,6 +15,7 @@ void FillRowAvx512(RowKernels* kernels);
 
 void FillAttentionAvx2(AttentionKernels* kernels);
 void FillAttentionAvx512(AttentionKernels* kernels);
+void FillAttentionAvx512Bf16(AttentionKernels* kernels);
 
 void FillIndexAvx2(IndexKernels* kernels);
 void FillIndexAvx512(IndexKernels* kernels);

@@ -86,6 +86,82 @@ void AddRow(int64_t n, const float* y, float* sum) {
   });
 }
 
+// v[i] = v[i]·cos[i] + v[i ^ 1]·sin[i] for n channels of one head, n even: the rotation of
+// Operators::Rope with every cosine twice and the sine negated in front of it.
+template <class Isa>
+void RotateRow(const float* cos, const float* sin, int64_t n, bool round, float* v) {
+  ForEachVector(n, [=](int64_t i, int count) {
+    const typename Isa::Vec x = LoadUpTo16<Isa>(v + i, count);
+    const typename Isa::Vec rotated =
+        Isa::Add(Isa::Mul(x, LoadUpTo16<Isa>(cos + i, count)),
+                 Isa::Mul(Isa::SwapPairs(x), LoadUpTo16<Isa>(sin + i, count)));
+    StoreUpTo16<Isa>(v + i, round ? Isa::RoundBf16(rotated) : rotated, count);
+  });
+}
+
+template <class Isa>
+void CompressPairRow(const float* kv0, const float* g0, const float* kv1, const float* g1,
+                     int64_t n, float* latent) {
+  using Vec = typename Isa::Vec;
+  ForEachVector(n, [=](int64_t i, int count) {
+    const Vec gate0 = LoadUpTo16<Isa>(g0 + i, count), gate1 = LoadUpTo16<Isa>(g1 + i, count);
+    // The first gate where one of them is a NaN.
+    const Vec largest = Isa::Max(gate1, gate0);
+    const Vec e0 = VectorExp<Isa>(Isa::Sub(gate0, largest));
+    const Vec e1 = VectorExp<Isa>(Isa::Sub(gate1, largest));
+    const Vec sum = Isa::Add(e0, e1);
+    const Vec part0 = Isa::Mul(Isa::Div(e0, sum), LoadUpTo16<Isa>(kv0 + i, count));
+    const Vec part1 = Isa::Mul(Isa::Div(e1, sum), LoadUpTo16<Isa>(kv1 + i, count));
+    StoreUpTo16<Isa>(latent + i, Isa::Add(part0, part1), count);
+  });
+}
+
+// Whether every one of n values is finite: no exponent of ones.
+inline bool AllFiniteRow(int64_t n, const float* x) {
+  const __m256i exponent = _mm256_set1_epi32(0x7F800000);
+  __m256i any = _mm256_setzero_si256();
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
+    any = _mm256_or_si256(any, _mm256_cmpeq_epi32(_mm256_and_si256(bits, exponent), exponent));
+  }
+  bool finite = _mm256_testz_si256(any, any) != 0;
+  for (; i < n; ++i) finite = finite && x[i] - x[i] == 0.0f;
+  return finite;
+}
+
+// The rows of a 4 x 4 matrix.
+struct Rows4 {
+  __m128 r[4];
+};
+
+inline Rows4 Transposed(Rows4 m) {
+  _MM_TRANSPOSE4_PS(m.r[0], m.r[1], m.r[2], m.r[3]);
+  return m;
+}
+
+// Every column over its sum, rows added in ascending order, plus eps.
+inline Rows4 NormalizeColumns(Rows4 m, __m128 eps) {
+  const __m128 sum = _mm_add_ps(_mm_add_ps(_mm_add_ps(m.r[0], m.r[1]), m.r[2]), m.r[3]);
+  const __m128 divisor = _mm_add_ps(sum, eps);
+  for (__m128& row : m.r) row = _mm_div_ps(row, divisor);
+  return m;
+}
+
+// The Sinkhorn iterations of four copies (docs/model.md §5) after the row softmax, in place: a
+// column step, then iters - 1 times a row step and a column step.
+inline void SinkhornOf4(int32_t iters, float eps, float* comb) {
+  const __m128 all_eps = _mm_set1_ps(eps);
+  Rows4 m;
+  for (int i = 0; i < 4; ++i) m.r[i] = _mm_loadu_ps(comb + 4 * i);
+  m = NormalizeColumns(m, all_eps);
+  for (int32_t i = 1; i < iters; ++i) {
+    m = Transposed(NormalizeColumns(Transposed(m), all_eps));
+    m = NormalizeColumns(m, all_eps);
+  }
+  for (int i = 0; i < 4; ++i) _mm_storeu_ps(comb + 4 * i, m.r[i]);
+}
+
 template <class Isa>
 void EngramGateRow(const float* key, const float* value, const uint16_t* q_weight,
                    const uint16_t* k_weight, int64_t dim, float rms_eps, float* h) {
@@ -129,6 +205,10 @@ void FillRows(RowKernels* kernels) {
   kernels->swiglu = SwigluRow<Isa>;
   kernels->round_bf16 = RoundBf16Row<Isa>;
   kernels->add = AddRow<Isa>;
+  kernels->rotate = RotateRow<Isa>;
+  kernels->compress_pair = CompressPairRow<Isa>;
+  kernels->all_finite = AllFiniteRow;
+  kernels->sinkhorn_of_4 = SinkhornOf4;
   kernels->engram_gate = EngramGateRow<Isa>;
   kernels->exp = ExpRow<Isa>;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/det_math.h"
+#include "kernels/denormals.h"
 #include "kernels/reference/kv_rows.h"
 #include "kernels/reference/lane16.h"
 #include "kernels/reference/reference_operators.h"
@@ -25,13 +26,11 @@ struct HeadState {
   float sum = 0.0f;
 };
 
-void AddTile(const float* keys, int num_keys, const float* q, const AttentionShape& shape,
-             HeadState* state, float* acc) {
-  const int d = shape.head_dim;
-  float s[kTileKeys];
+// Dots s [num_keys] -> softmax weights. Returns the factor by which what was summed before shrinks.
+float WeighTile(float* s, int num_keys, const AttentionShape& shape, HeadState* state) {
   float max = state->max;
   for (int i = 0; i < num_keys; ++i) {
-    s[i] = Lane16Dot(q, keys + int64_t{i} * d, d) * shape.scale;
+    s[i] *= shape.scale;
     max = std::max(max, s[i]);
   }
   for (int i = 0; i < num_keys; ++i) s[i] = DetExp(s[i] - max);
@@ -39,11 +38,62 @@ void AddTile(const float* keys, int num_keys, const float* q, const AttentionSha
   state->sum = state->sum * alpha + Lane16Sum(s, num_keys);
   state->max = max;
   for (int i = 0; i < num_keys; ++i) s[i] = Round(shape.weights, s[i]);
+  return alpha;
+}
+
+void AddTileFp32(const float* keys, int num_keys, const float* q, const AttentionShape& shape,
+                 HeadState* state, float* acc) {
+  const int d = shape.head_dim;
+  float s[kTileKeys];
+  for (int i = 0; i < num_keys; ++i) s[i] = Lane16Dot(q, keys + int64_t{i} * d, d);
+  const float alpha = WeighTile(s, num_keys, shape, state);
   for (int c = 0; c < d; ++c) acc[c] *= alpha;
   for (int i = 0; i < num_keys; ++i) {
     const float* key = keys + int64_t{i} * d;
     for (int c = 0; c < d; ++c) acc[c] = std::fma(s[i], key[c], acc[c]);
   }
+}
+
+// Lane16 pairs of two rows; the caller flushes denormals.
+[[gnu::noinline]] float PairDot(const float* a, const float* b, int64_t n) {
+  const auto product = [=](int64_t k, float sum) {
+    return k < n ? std::fma(a[k], b[k], sum) : std::fma(0.0f, 0.0f, sum);
+  };
+  float lane[16] = {};
+  for (int64_t i = 0; i < n; i += 8) {
+    float sum = 0.0f;
+    for (int64_t q = 0; q < 4; ++q) sum = product(i + q, product(i + 4 + q, sum));
+    lane[i / 8 % 16] += sum;
+  }
+  return ReduceLanes(lane);
+}
+
+// acc = acc·alpha + weighted values, in pairs of keys; the caller flushes denormals. The key that
+// completes the last pair is zero and has the weight 0.
+[[gnu::noinline]] void AddPairs(const float* keys, int num_keys, int64_t d, const float* weights,
+                                float alpha, float* acc) {
+  for (int64_t c = 0; c < d; ++c) {
+    float sum = acc[c] * alpha;
+    for (int i = 0; i < num_keys; i += 2) {
+      const bool is_full = i + 1 < num_keys;
+      sum = std::fma(is_full ? weights[i + 1] : 0.0f, is_full ? keys[(i + 1) * d + c] : 0.0f, sum);
+      sum = std::fma(weights[i], keys[i * d + c], sum);
+    }
+    acc[c] = sum;
+  }
+}
+
+void AddTileBf16(const float* keys, int num_keys, const float* q, const AttentionShape& shape,
+                 HeadState* state, float* acc) {
+  const int64_t d = shape.head_dim;
+  float s[kTileKeys];
+  {
+    const FlushDenormalsScope flush;
+    for (int i = 0; i < num_keys; ++i) s[i] = PairDot(q, keys + i * d, d);
+  }
+  const float alpha = WeighTile(s, num_keys, shape, state);
+  const FlushDenormalsScope flush;
+  AddPairs(keys, num_keys, d, s, alpha, acc);
 }
 
 // Calls fn(keys, num_keys) for each tile of the row's key list, in order.
@@ -121,8 +171,9 @@ void ReferenceOperators::Attention(std::span<const AttentionRow> rows, const flo
     std::fill(o + base, o + base + shape.num_heads * d, 0.0f);
     ForEachTile(rows[t], shape, keys.data(), [&](const float* tile, int num_keys) {
       for (int head = 0; head < shape.num_heads; ++head) {
-        AddTile(tile, num_keys, q + base + head * d, shape, &heads[static_cast<size_t>(head)],
-                o + base + head * d);
+        const auto add = shape.is_bf16dot() ? AddTileBf16 : AddTileFp32;
+        add(tile, num_keys, q + base + head * d, shape, &heads[static_cast<size_t>(head)],
+            o + base + head * d);
       }
     });
     for (int head = 0; head < shape.num_heads; ++head) {

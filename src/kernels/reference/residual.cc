@@ -33,7 +33,7 @@ void NormalizeAxis(float* comb, int n, bool rows, float eps) {
   }
 }
 
-void Sinkhorn(float* comb, const HcShape& shape) {
+void RowSoftmax(float* comb, const HcShape& shape) {
   const int n = shape.num_copies;
   for (int j = 0; j < n; ++j) {
     float* row = comb + j * n;
@@ -41,11 +41,6 @@ void Sinkhorn(float* comb, const HcShape& shape) {
     float sum = 0.0f;
     for (int k = 0; k < n; ++k) sum += row[k] = DetExp(row[k] - max);
     for (int k = 0; k < n; ++k) row[k] = row[k] / sum + shape.eps;
-  }
-  NormalizeAxis(comb, n, false, shape.eps);
-  for (int i = 1; i < shape.sinkhorn_iters; ++i) {
-    NormalizeAxis(comb, n, true, shape.eps);
-    NormalizeAxis(comb, n, false, shape.eps);
   }
 }
 
@@ -79,15 +74,24 @@ void ReferenceOperators::RmsNorm(int64_t num_rows, const float* x, const uint16_
   }
 }
 
-void FinishHcRow(const float* m, const HcSite& site, const HcShape& shape, float* pre, float* post,
-                 float* comb) {
+void StartHcRow(const float* m, const HcSite& site, const HcShape& shape, float* pre, float* post,
+                float* comb) {
   const int n = shape.num_copies;
   for (int j = 0; j < n; ++j) {
     pre[j] = DetSigmoid(m[j] * site.scale[0] + site.base[j]) + shape.eps;
     post[j] = 2.0f * DetSigmoid(m[n + j] * site.scale[1] + site.base[n + j]);
   }
   for (int i = 0; i < n * n; ++i) comb[i] = m[2 * n + i] * site.scale[2] + site.base[2 * n + i];
-  Sinkhorn(comb, shape);
+  RowSoftmax(comb, shape);
+}
+
+void RunSinkhorn(const HcShape& shape, float* comb) {
+  const int n = shape.num_copies;
+  NormalizeAxis(comb, n, false, shape.eps);
+  for (int i = 1; i < shape.sinkhorn_iters; ++i) {
+    NormalizeAxis(comb, n, true, shape.eps);
+    NormalizeAxis(comb, n, false, shape.eps);
+  }
 }
 
 void ReferenceOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
@@ -100,7 +104,8 @@ void ReferenceOperators::HcMixes(int64_t num_rows, const float* h, const HcSite&
     const float* v = h + t * width;
     const float r = InverseRms(v, width, shape.rms_eps);
     for (int i = 0; i < (2 + n) * n; ++i) m[i] = Lane16Dot(site.fn + i * width, v, width) * r;
-    FinishHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);
+    StartHcRow(m, site, shape, pre + t * n, post + t * n, comb + t * n * n);
+    RunSinkhorn(shape, comb + t * n * n);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "unit/kernels/kernel_test_util.h"
+#include "unit/kernels/simulated_levels.h"
 
 namespace deepinfer::test {
 namespace {
@@ -71,8 +71,10 @@ class AttentionTest : public ::testing::Test {
     const Cache cache(format, head_dim, 32, kStart, kStep, kEntries, 1);
     std::vector<int32_t> selected;
     for (int32_t j = 0; j < kEntries; j += 1 + j % 3) selected.push_back(j);
+    std::vector<int32_t> others = selected;  // the same up to the middle of the second tile
+    for (size_t i = 80; i < others.size(); ++i) others[i] = std::min(others[i] + 1, kEntries - 1);
     std::vector<AttentionRow> rows;
-    std::vector<int32_t> counts = {0, 1, 15, 16, 63, 64, 65, static_cast<int32_t>(selected.size())};
+    std::vector<int32_t> counts = {0, 1, 15, 16, 63, 64, 65, 95, 95, 90};
     for (size_t i = 0; i < counts.size(); ++i) {
       AttentionRow row;
       row.window = cache.window();
@@ -80,7 +82,7 @@ class AttentionTest : public ::testing::Test {
       row.window_lo = i == 0 ? row.position + 1 : row.position - (i == 3 ? 0 : 127);
       if (i != 2) {
         row.pages = cache.pages();
-        row.selected = selected.data();
+        row.selected = (i == 8 ? others : selected).data();
         row.num_selected = &counts[i];
       }
       rows.push_back(row);
@@ -102,7 +104,7 @@ class AttentionTest : public ::testing::Test {
     reference_->Attention(rows, q.data(), sink.data(), shape, expected.data());
     EXPECT_TRUE(
         std::all_of(expected.begin(), expected.begin() + width, [](float x) { return x == 0.0f; }));
-    ForEachBackend(max_threads, [&](Operators& ops) {
+    ForEachLevel(max_threads, [&](Operators& ops) {
       std::vector<float> o(q.size(), 7.0f);
       ops.Attention(rows, q.data(), sink.data(), shape, o.data());
       EXPECT_TRUE(SameBits(o, expected)) << heads << " heads x " << head_dim;
@@ -143,7 +145,7 @@ class AttentionTest : public ::testing::Test {
     const std::vector<float> w = RandomFloats(count * heads, 9);
     std::vector<float> expected(static_cast<size_t>(count * kStride));
     reference_->IndexScores(rows, q.data(), w.data(), shape, kStride, expected.data());
-    ForEachBackend(max_threads, [&](Operators& ops) {
+    ForEachLevel(max_threads, [&](Operators& ops) {
       std::vector<float> scores(expected.size(), 3.0f);
       ops.IndexScores(rows, q.data(), w.data(), shape, kStride, scores.data());
       EXPECT_TRUE(SameBits(scores, expected)) << heads << " heads x " << dim;
@@ -159,15 +161,18 @@ TEST_F(AttentionTest, QuantizedCache) {
   CheckAttention(KvFormat::kQuantized, 16, 512, 2);
 }
 
-TEST_F(AttentionTest, RoundedWeights) {
+TEST_F(AttentionTest, QuantizedCacheInBf16) {
   CheckAttention(KvFormat::kQuantized, 4, 64, 4, Rounding::kBf16);
   CheckAttention(KvFormat::kQuantized, 19, 96, 2, Rounding::kBf16);
+  CheckAttention(KvFormat::kQuantized, 3, 160, 2, Rounding::kBf16);
   CheckAttention(KvFormat::kQuantized, 16, 512, 2, Rounding::kBf16);
+  CheckAttention(KvFormat::kQuantized, 64, 128, 3, Rounding::kBf16);
 }
 
 TEST_F(AttentionTest, Fp32Cache) {
   CheckAttention(KvFormat::kFloat32, 4, 64, 2);
-  CheckAttention(KvFormat::kFloat32, 5, 39, 2);  // neither heads nor channels fill a block
+  CheckAttention(KvFormat::kFloat32, 4, 64, 2, Rounding::kBf16);
+  CheckAttention(KvFormat::kFloat32, 5, 39, 2);  // neither fills a block
 }
 
 TEST_F(AttentionTest, IndexScores) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "unit/kernels/kernel_test_util.h"
+#include "unit/kernels/simulated_levels.h"
 
 namespace deepinfer::test {
 namespace {
@@ -79,7 +79,7 @@ class IndexerTest : public ::testing::Test {
     const std::vector<float> w = RandomFloats(num_rows * heads, 9);
     std::vector<float> expected(static_cast<size_t>(num_rows * stride));
     reference_->IndexScores(rows, q.data(), w.data(), shape, stride, expected.data());
-    ForEachBackend(3, [&](Operators& ops) {
+    ForEachLevel(3, [&](Operators& ops) {
       std::vector<float> scores(expected.size(), 3.0f);
       ops.IndexScores(rows, q.data(), w.data(), shape, stride, scores.data());
       EXPECT_TRUE(SameBits(scores, expected)) << heads << " heads x " << dim;
@@ -104,7 +104,7 @@ class IndexerTest : public ::testing::Test {
       return std::vector<std::vector<int32_t>>{indices, num_indices, blocks, num_blocks};
     };
     const auto expected = run(*reference_);
-    ForEachBackend(3, [&](Operators& ops) { EXPECT_EQ(run(ops), expected); });
+    ForEachLevel(3, [&](Operators& ops) { EXPECT_EQ(run(ops), expected); });
   }
 
   std::unique_ptr<Operators> reference_ = MakeReferenceOperators();

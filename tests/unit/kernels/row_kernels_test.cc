@@ -1,8 +1,11 @@
 // Norms, hyper-connections, rotation, Engram gate and the vector exponential against the reference.
 
+#include <tuple>
+#include <utility>
+
 #include "base/det_math.h"
 #include "kernels/cpu/levels.h"
-#include "unit/kernels/kernel_test_util.h"
+#include "unit/kernels/simulated_levels.h"
 
 namespace deepinfer::test {
 namespace {
@@ -32,7 +35,7 @@ TEST_F(RowKernelsTest, RmsNorm) {
     for (const Rounding rounding : kRoundings) {
       std::vector<float> expected(x.size());
       reference_->RmsNorm(17, x.data(), w.data(), dim, 1e-20f, rounding, expected.data());
-      ForEachBackend(4, [&](Operators& ops) {
+      ForEachLevel(4, [&](Operators& ops) {
         std::vector<float> y = x;  // in place
         ops.RmsNorm(17, y.data(), w.data(), dim, 1e-20f, rounding, y.data());
         EXPECT_TRUE(SameBits(y, expected)) << dim;
@@ -68,7 +71,7 @@ TEST_F(RowKernelsTest, HyperConnections) {
         };
         for (const Rounding rounding : kRoundings) {
           const auto expected = run(*reference_, rounding);
-          ForEachBackend(3, [&](Operators& ops) {
+          ForEachLevel(3, [&](Operators& ops) {
             const auto actual = run(ops, rounding);
             for (size_t i = 0; i < expected.size(); ++i) {
               EXPECT_TRUE(SameBits(actual[i], expected[i]))
@@ -99,7 +102,7 @@ TEST_F(RowKernelsTest, Rope) {
       std::vector<float> expected = x;
       reference_->Rope(kRows, expected.data(), kHeads, kHeadDim, positions.data(), table, inverse,
                        rounding);
-      ForEachBackend(3, [&](Operators& ops) {
+      ForEachLevel(3, [&](Operators& ops) {
         std::vector<float> y = x;
         ops.Rope(kRows, y.data(), kHeads, kHeadDim, positions.data(), table, inverse, rounding);
         EXPECT_TRUE(SameBits(y, expected));
@@ -123,13 +126,137 @@ TEST_F(RowKernelsTest, EngramGate) {
       std::vector<float> expected = h;
       reference_->EngramGate(kRows, expected.data(), kvv.data(), q.data(), k.data(), is_image,
                              shape, rounding);
-      ForEachBackend(3, [&](Operators& ops) {
+      ForEachLevel(3, [&](Operators& ops) {
         std::vector<float> y = h;
         ops.EngramGate(kRows, y.data(), kvv.data(), q.data(), k.data(), is_image, shape, rounding);
         EXPECT_TRUE(SameBits(y, expected)) << dim;
       });
     }
   }
+}
+
+TEST_F(RowKernelsTest, CompressPair) {
+  for (int64_t n : {1, 16, 37, 512}) {
+    constexpr int64_t kRows = 9;
+    const int64_t stride = 2 * n + 3;
+    const std::vector<float> kv = RandomFloats(kRows * stride, 20);
+    std::vector<float> gates = RandomFloats(kRows * stride, 21);
+    gates[0] = 300.0f;
+    gates[static_cast<size_t>(stride)] = NAN;
+    for (Rounding rounding : {Rounding::kNone, Rounding::kBf16}) {
+      const auto run = [&](Operators& ops) {
+        std::vector<float> latent(static_cast<size_t>(kRows * n));
+        ops.CompressPair(kRows, kv.data(), gates.data(), kv.data() + n, gates.data() + n, n, stride,
+                         rounding, latent.data());
+        return latent;
+      };
+      const std::vector<float> expected = run(*reference_);
+      ForEachLevel(3, [&](Operators& ops) { EXPECT_TRUE(SameBits(run(ops), expected)) << n; });
+    }
+  }
+}
+
+TEST_F(RowKernelsTest, EmbeddingAndMeanOfCopies) {
+  constexpr int64_t kRows = 11, kDim = 3000;
+  const std::vector<uint16_t> table = RandomBf16(7 * kDim, 22);
+  const std::vector<int32_t> ids = {0, 6, 3, 3, 1, 2, 5, 4, 0, 6, 6};
+  HcShape shape;
+  shape.num_copies = 3;
+  shape.dim = kDim;
+  const auto run = [&](Operators& ops) {
+    std::vector<float> x(kRows * kDim), h(3 * x.size()), mean(kRows * (kDim + 1));
+    ops.Embed(kRows, ids.data(), table.data(), kDim, x.data());
+    ops.Replicate(kRows, x.data(), 3, kDim, h.data());
+    ops.Scale(static_cast<int64_t>(h.size()), 0.37f, h.data());
+    ops.HcMean(kRows, h.data(), shape, Rounding::kBf16, mean.data(), kDim + 1);
+    return std::vector<std::vector<float>>{x, h, mean};
+  };
+  const auto expected = run(*reference_);
+  ForEachLevel(3, [&](Operators& ops) { EXPECT_EQ(run(ops), expected); });
+}
+
+TEST_F(RowKernelsTest, StoredRows) {
+  constexpr int64_t kRows = 23, kDim = 512, kPerBlock = 4, kPageBytes = 40000;
+  const std::vector<float> x = RandomFloats(kRows * kDim, 23);
+  const std::vector<int32_t> blocks = {6, 2, 1, 0, 5, 4, 3};
+  for (KvFormat format : {KvFormat::kQuantized, KvFormat::kFloat32}) {
+    const auto run = [&](Operators& ops) {
+      std::vector<std::byte> window(static_cast<size_t>(kRows * WindowRowBytes(format, kDim)));
+      std::vector<std::byte> pool(blocks.size() * kPageBytes);
+      KvPages pages;
+      pages.pool = pool.data();
+      pages.block_stride = kPageBytes;
+      pages.block_table = blocks.data();
+      pages.entries_per_block = kPerBlock;
+      pages.main_row_bytes = CompressedRowBytes(format, kDim);
+      pages.index_code_offset = kPerBlock * pages.main_row_bytes;
+      pages.index_code_bytes = IndexCodeBytes(format, kDim);
+      pages.index_scale_bytes = IndexScaleBytes(format, kDim);
+      pages.index_scale_offset = pages.index_code_offset + kPerBlock * pages.index_code_bytes;
+      ops.StoreWindowRows(kRows, x.data(), kDim, format, window.data());
+      ops.StoreCompressed(kRows, x.data(), kDim, format, true, 3, pages);
+      ops.StoreIndexKeys(kRows, x.data(), kDim, format, 3, pages);
+      std::vector<float> rounded = x;
+      ops.QdqFp4Group32(kRows, rounded.data(), kDim);
+      pool.insert(pool.end(), window.begin(), window.end());
+      return std::pair{pool, rounded};
+    };
+    const auto expected = run(*reference_);
+    ForEachLevel(3, [&](Operators& ops) { EXPECT_EQ(run(ops), expected); });
+  }
+}
+
+TEST_F(RowKernelsTest, RouteAndEngramRows) {
+  constexpr int64_t kRows = 40, kTableRows = 50;
+  constexpr int32_t kExperts = 64, kTopk = 6, kColumns = 24;
+  const std::vector<float> logits = RandomFloats(kRows * kExperts, 24);
+  const std::vector<float> bias = RandomFloats(2 * kExperts, 25);
+  const OwnedWeight table(WeightFormat::kFp8Group32, kTableRows, 256, 26);
+  Random random(27);
+  std::vector<int64_t> ids(kRows * kColumns);
+  for (int64_t& id : ids) id = random.Below(kTableRows);
+  std::vector<uint8_t> is_image(kRows);
+  for (uint8_t& image : is_image) image = static_cast<uint8_t>(random.Below(2));
+  const auto run = [&](Operators& ops) {
+    std::vector<int32_t> experts(kRows * kTopk);
+    std::vector<float> weights(experts.size()), rows(ids.size() * 256);
+    std::vector<uint8_t> codes(rows.size()), scales(rows.size() / 32);
+    ops.Route(kRows, logits.data(), bias.data(), bias.data() + kExperts, is_image.data(), kExperts,
+              kTopk, 1.0f, 1.5f, experts.data(), weights.data());
+    ops.EngramGather(kRows, ids.data(), kColumns, table.matrix, rows.data());
+    ops.EngramGatherFp8(kRows, ids.data(), kColumns, table.matrix, {codes.data(), scales.data()});
+    codes.insert(codes.end(), scales.begin(), scales.end());
+    rows.insert(rows.end(), weights.begin(), weights.end());
+    return std::tuple{experts, codes, rows};
+  };
+  const auto [experts, codes, rows] = run(*reference_);
+  ForEachLevel(3, [&](Operators& ops) {
+    const auto actual = run(ops);
+    EXPECT_EQ(std::get<0>(actual), experts);
+    EXPECT_EQ(std::get<1>(actual), codes);
+    EXPECT_TRUE(SameBits(std::get<2>(actual), rows));  // the table holds NaN codes
+  });
+}
+
+TEST_F(RowKernelsTest, FiniteChecksFindEveryPlace) {
+  constexpr int64_t kCount = 70001;
+  std::vector<float> x = RandomFloats(kCount, 28);
+  x[5] = 1e-45f;
+  x[6] = -0.0f;
+  x[7] = 3.4e38f;
+  ForEachLevel(3, [&](Operators& ops) {
+    EXPECT_TRUE(ops.AllFinite(kCount, x.data()));
+    EXPECT_TRUE(ops.ScoresFinite(kCount, x.data()));
+    EXPECT_TRUE(ops.AllFinite(0, nullptr));
+    for (int64_t at : {int64_t{0}, int64_t{8}, int64_t{32768}, kCount - 1}) {
+      for (float bad : {NAN, INFINITY, -INFINITY}) {
+        const float kept = std::exchange(x[static_cast<size_t>(at)], bad);
+        EXPECT_FALSE(ops.AllFinite(kCount, x.data())) << at << " " << bad;
+        EXPECT_EQ(ops.ScoresFinite(kCount, x.data()), bad == -INFINITY) << at << " " << bad;
+        x[static_cast<size_t>(at)] = kept;
+      }
+    }
+  });
 }
 
 TEST_F(RowKernelsTest, VectorExponentialIsDetExp) {

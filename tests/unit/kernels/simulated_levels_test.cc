@@ -5,25 +5,8 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/cpu_operators.h"
-#include "kernels/cpu/levels.h"
-#include "unit/kernels/kernel_test_util.h"
-
 namespace deepinfer::test {
 namespace {
-
-CpuKernels SimulatedKernels(IsaLevel level) {
-  CpuKernels kernels;
-  if (level == IsaLevel::kAvx512Bf16) {
-    SimulateLinearAvx512Bf16(&kernels.linear);
-  } else {
-    SimulateLinearAvx512(&kernels.linear);
-  }
-  FillRowAvx2(&kernels.row);
-  FillAttentionAvx2(&kernels.attention);
-  FillIndexAvx2(&kernels.index);
-  return kernels;
-}
 
 class SimulatedLevelTest : public ::testing::TestWithParam<IsaLevel> {
  protected:

@@ -1,0 +1,4 @@
+#define FillAttentionAvx512 SimulateAttentionAvx512
+#include "unit/kernels/simulated_intrinsics.h"
+
+#include "kernels/cpu/attention_avx512.cc"
