@@ -3,9 +3,9 @@
 //
 // Isa: Reg (operands of one step of kLanes lanes), Acc (kLanes fp32 sums), kHalves = 16 / kLanes
 //   registers a step, kSteps steps a block of 128 k, and the shape of the register tile.
-// Form: one stored form on an Isa. Decode gives the operands of one half of a block; they may
-//   lack a power of two that Scales and the rows of activations give back, so that decoding is a
-//   few bit operations.
+// Form: one stored form on an Isa. Load takes one half of a block, Operand makes the operand of a
+//   step of it; operands may lack a power of two that Scales and the rows of activations give back,
+//   so that this is a few bit operations.
 //
 // A moderate weight has scales of 2^±40 and no NaN, a moderate row values of 2^-41 to 2^49
 // (linear_dot_rows.h). Their products and sums stay normal numbers with every power of two that
@@ -14,6 +14,8 @@
 // Internal linkage on purpose (kernel_table.h).
 // Thread rule: pure functions on the data of one task.
 #pragma once
+
+#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -95,6 +97,21 @@ class StoredRows {
   int64_t blocks_;
 };
 
+template <int64_t kBytes>
+void PrefetchBytes(const uint8_t* p) {
+  for (int64_t line = 0; line < kBytes; line += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T0);
+  }
+}
+
+// All operands of one half of a block.
+template <class Form>
+void Decode(const uint8_t* block, int half, typename Form::Isa::Reg (&w)[Form::Isa::kSteps]) {
+  const typename Form::Codes codes = Form::Load(block, half);
+#pragma GCC unroll 8
+  for (int s = 0; s < Form::Isa::kSteps; ++s) w[s] = Form::Operand(codes, s);
+}
+
 template <class Isa>
 float SumLanes(const typename Isa::Acc (&acc)[Isa::kHalves]) {
   alignas(64) float lane[16];
@@ -129,12 +146,15 @@ template <class Isa>
   }
 }
 
-// DecodeExact may multiply denormals, so it must stay outside of the scopes that flush them.
+// Exact may multiply denormals, so it must stay outside of the scopes that flush them.
 template <class Form>
 [[gnu::noinline]] void DecodeExactBlock(
     const StoredBlock& block, typename Form::Isa::Reg (&w)[Form::Isa::kHalves][Form::Isa::kSteps],
     float* scale) {
-  for (int h = 0; h < Form::Isa::kHalves; ++h) Form::DecodeExact(block.bytes, h, w[h]);
+  for (int h = 0; h < Form::Isa::kHalves; ++h) {
+    Decode<Form>(block.bytes, h, w[h]);
+    for (auto& v : w[h]) v = Form::Exact(v);
+  }
   for (int j = 0; j < 16; ++j) {
     scale[j] = ScaleValue(static_cast<uint8_t>(block.scales >> (j / 4 * 8)));
   }
@@ -162,7 +182,7 @@ void RunExactOutput(const LinearTask& task, const StoredRows<Form>& rows, int64_
 
 // ---- few rows: weights are decoded in registers ----
 
-// False if the weights hold a NaN that Form::Decode does not show.
+// False if the weights hold a NaN that the operands do not show.
 template <class Form, int kRows>
 [[gnu::noinline]] bool StreamOutput(const LinearTask& task, const StoredRows<Form>& rows,
                                     int64_t n) {
@@ -177,28 +197,39 @@ template <class Form, int kRows>
   }
   typename Form::StreamWatch watch;
   typename StoredRows<Form>::Tail tail;
-  int64_t offset = 0;
   for (int64_t b = 0; b < rows.blocks(); ++b) {
     const StoredBlock block = rows.Block(n, b, &tail);
-    for (int64_t line = 0; line < Form::kBlockBytes; line += 64) {
-      Isa::Prefetch(block.bytes + line);
+    // Outputs lie one behind the other, so this runs ahead into the next ones.
+    PrefetchBytes<Form::kBlockBytes>(block.bytes + Isa::kPrefetchBytes);
+    // Step by step for all halves and rows: their sums are chains, and a CPU looks ahead only so
+    // far for operations that do not wait.
+    typename Form::Codes codes[Isa::kHalves];
+    typename Isa::Acc sum[kRows][Isa::kHalves];
+#pragma GCC unroll 2
+    for (int h = 0; h < Isa::kHalves; ++h) {
+      codes[h] = Form::Load(block.bytes, h);
+      watch.See(block.bytes, h);
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) sum[m][h] = Isa::Zero();
+    }
+    const int64_t offset = b * Isa::kBlockBytes;
+#pragma GCC unroll 8
+    for (int s = 0; s < Isa::kSteps; ++s) {
+#pragma GCC unroll 2
+      for (int h = 0; h < Isa::kHalves; ++h) {
+        const typename Isa::Reg w = Form::Operand(codes[h], s);
+#pragma GCC unroll 8
+        for (int m = 0; m < kRows; ++m) {
+          const std::byte* value = x[m] + offset + (h * Isa::kSteps + s) * Isa::kRegBytes;
+          sum[m][h] = Isa::Step(sum[m][h], w, Isa::LoadReg(value));
+        }
+      }
     }
     const typename Form::Scales scales(block.scales);
 #pragma GCC unroll 2
     for (int h = 0; h < Isa::kHalves; ++h) {
-      typename Isa::Reg w[Isa::kSteps];
-      Form::Decode(block.bytes, h, w);
-      watch.See(block.bytes, h);
 #pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) {
-        typename Isa::Acc sum = Isa::Zero();
-#pragma GCC unroll 8
-        for (int s = 0; s < Isa::kSteps; ++s) {
-          sum = Isa::Step(sum, w[s], Isa::LoadReg(x[m] + offset + s * Isa::kRegBytes));
-        }
-        acc[m][h] = scales.AddScaled(sum, h, acc[m][h]);
-      }
-      offset += Isa::kSteps * Isa::kRegBytes;
+      for (int m = 0; m < kRows; ++m) acc[m][h] = scales.AddScaled(sum[m][h], h, acc[m][h]);
     }
   }
 #pragma GCC unroll 8
@@ -209,9 +240,9 @@ template <class Form, int kRows>
 }
 
 template <class Form, int kRows>
-void StreamOutputs(const LinearTask& task, const StoredRows<Form>& rows) {
+void RunStream(const LinearTask& task, const StoredRows<Form>& rows) {
   if constexpr (kRows > 1) {
-    if (task.num_rows < kRows) return StreamOutputs<Form, kRows - 1>(task, rows);
+    if (task.num_rows < kRows) return RunStream<Form, kRows - 1>(task, rows);
   }
   const typename Form::StreamScope scope;
   bool is_moderate = false;
@@ -278,24 +309,25 @@ void AccumulateRows(int64_t rows, const typename Isa::Reg* w, const std::byte* c
   AccumulateTile<Isa, kMaxRows>(w, x, x_offset, halves, acc, acc_stride);
 }
 
-// Up to kPanelOutputs outputs of all rows of a task.
+// Up to kOutputs outputs of up to kRows rows. The values of a chunk of K stay in the second-level
+// cache for all panels, the sums for all chunks.
 template <class Form>
-class Panel {
+class PanelGroup {
  public:
   using Isa = typename Form::Isa;
   using Reg = typename Isa::Reg;
-  static constexpr int64_t kOutputs = Isa::kPanelOutputs;
+  static constexpr int64_t kOutputs = 4 * Isa::kPanelOutputs;
+  static constexpr int64_t kRows = 64;
 
-  // outputs [first, first + count).
-  Panel(const LinearTask& task, const StoredRows<Form>& rows, int64_t first, int64_t count)
-      : task_(task), rows_(rows), first_(first), count_(count) {
-    static_assert(kOutputs % Isa::kTileOutputs == 0);
+  PanelGroup(const LinearTask& task, const StoredRows<Form>& rows) : task_(task), rows_(rows) {
+    static_assert(Isa::kPanelOutputs % Isa::kTileOutputs == 0);
   }
 
-  // False, and no result, if a weight is not moderate.
+  // All outputs of the task. False, and no result, if a weight is not moderate.
   bool Run() {
-    for (int64_t c = 0; c < count_; ++c) {
-      if (!rows_.HasModerateScales(first_ + c)) return false;
+    const int64_t end = task_.first_output + task_.num_outputs;
+    for (int64_t n = task_.first_output; n < end; ++n) {
+      if (!rows_.HasModerateScales(n)) return false;
     }
     std::memset(acc_, 0, static_cast<size_t>(task_.num_rows) * sizeof acc_[0]);
     // Outputs that fill up the last tile.
@@ -303,34 +335,41 @@ class Panel {
     for (int64_t b = 0; b < rows_.blocks(); b += Isa::kChunkBlocks) {
       const int64_t left = rows_.blocks() - b;
       const int64_t blocks = left < Isa::kChunkBlocks ? left : Isa::kChunkBlocks;
-      if (!Decode(b, blocks)) return false;
-      const FlushDenormalsScope flush;
-      Accumulate(b, blocks);
+      for (int64_t c = 0; c < task_.num_outputs; c += Isa::kPanelOutputs) {
+        const int64_t rest = task_.num_outputs - c;
+        const int64_t count = rest < Isa::kPanelOutputs ? rest : Isa::kPanelOutputs;
+        if (!DecodePanel(c, count, b, blocks)) return false;
+        const FlushDenormalsScope flush;
+        AccumulatePanel(c, count, b, blocks);
+      }
     }
     const FlushDenormalsScope flush;
-    for (int64_t c = 0; c < count_; ++c) {
-      StoreLaneSums<Isa>(task_, first_ + c, acc_[0] + 16 * c, 16 * kOutputs);
+    for (int64_t c = 0; c < task_.num_outputs; ++c) {
+      StoreLaneSums<Isa>(task_, task_.first_output + c, acc_[0] + 16 * c, 16 * kOutputs);
     }
     return true;
   }
 
  private:
-  static constexpr int64_t kTiles = kOutputs / Isa::kTileOutputs;
+  static constexpr int64_t kTiles = Isa::kPanelOutputs / Isa::kTileOutputs;
   static constexpr int64_t kTileRegs =
       Isa::kChunkBlocks * Isa::kHalves * Isa::kSteps * Isa::kTileOutputs;
 
-  [[gnu::noinline]] bool Decode(int64_t b0, int64_t blocks) {
+  // Outputs c.. of the task. Multiplies denormals, so it must stay outside of scopes that flush.
+  [[gnu::noinline]] bool DecodePanel(int64_t c0, int64_t count, int64_t b0, int64_t blocks) {
     typename Form::PanelWatch watch;
     typename StoredRows<Form>::Tail tail;
-    for (int64_t c = 0; c < count_; ++c) {
+    for (int64_t c = 0; c < count; ++c) {
       Reg* out = weights_[c / Isa::kTileOutputs] + c % Isa::kTileOutputs;
       for (int64_t b = b0; b < b0 + blocks; ++b) {
-        const StoredBlock block = rows_.Block(first_ + c, b, &tail);
+        const StoredBlock block = rows_.Block(task_.first_output + c0 + c, b, &tail);
+        // The next chunk of the output comes up after this one has met all rows.
+        PrefetchBytes<Form::kBlockBytes>(block.bytes + Form::kBlockBytes * Isa::kChunkBlocks);
         const typename Form::Scales scales(block.scales);
 #pragma GCC unroll 2
         for (int h = 0; h < Isa::kHalves; ++h) {
           Reg w[Isa::kSteps];
-          Form::Decode(block.bytes, h, w);
+          Decode<Form>(block.bytes, h, w);
           watch.See(block.bytes, h);
           scales.Fold(h, w);
 #pragma GCC unroll 8
@@ -341,36 +380,43 @@ class Panel {
     return !watch.SawNan();
   }
 
-  void Accumulate(int64_t b0, int64_t blocks) {
-    const int64_t tiles = (count_ + Isa::kTileOutputs - 1) / Isa::kTileOutputs;
+  void AccumulatePanel(int64_t c0, int64_t count, int64_t b0, int64_t blocks) {
+    const int64_t tiles = (count + Isa::kTileOutputs - 1) / Isa::kTileOutputs;
     const int64_t x_offset = kDotHeaderBytes + b0 * Isa::kBlockBytes;
     for (int64_t m = 0; m < task_.num_rows; m += Isa::kTileRows) {
       const int64_t left = task_.num_rows - m;
       for (int64_t tile = 0; tile < tiles; ++tile) {
-        AccumulateRows<Isa, Isa::kTileRows>(
-            left < Isa::kTileRows ? left : Isa::kTileRows, weights_[tile], task_.x + m, x_offset,
-            blocks * Isa::kHalves, acc_[m] + 16 * Isa::kTileOutputs * tile, 16 * kOutputs);
+        float* acc = acc_[m] + 16 * (c0 + tile * Isa::kTileOutputs);
+        AccumulateRows<Isa, Isa::kTileRows>(left < Isa::kTileRows ? left : Isa::kTileRows,
+                                            weights_[tile], task_.x + m, x_offset,
+                                            blocks * Isa::kHalves, acc, 16 * kOutputs);
       }
     }
   }
 
   const LinearTask& task_;
   const StoredRows<Form>& rows_;
-  int64_t first_;
-  int64_t count_;
   alignas(64) Reg weights_[kTiles][kTileRegs];
-  alignas(64) float acc_[kMaxTaskRows][16 * kOutputs];
+  alignas(64) float acc_[kRows][16 * kOutputs];
 };
 
 template <class Form>
 void RunPanels(const LinearTask& task, const StoredRows<Form>& rows) {
-  constexpr int64_t kOutputs = Panel<Form>::kOutputs;
+  using Group = PanelGroup<Form>;
   const int64_t end = task.first_output + task.num_outputs;
-  for (int64_t n = task.first_output; n < end; n += kOutputs) {
-    const int64_t count = end - n < kOutputs ? end - n : kOutputs;
-    Panel<Form> panel(task, rows, n, count);
-    if (panel.Run()) continue;
-    for (int64_t c = 0; c < count; ++c) RunExactOutput(task, rows, n + c);
+  for (int64_t m = 0; m < task.num_rows; m += Group::kRows) {
+    for (int64_t n = task.first_output; n < end; n += Group::kOutputs) {
+      LinearTask part = task;
+      part.num_rows = task.num_rows - m < Group::kRows ? task.num_rows - m : Group::kRows;
+      part.x = task.x + m;
+      part.y = task.y + m;
+      part.y_column = task.y_column + n - task.first_output;
+      part.first_output = n;
+      part.num_outputs = end - n < Group::kOutputs ? end - n : Group::kOutputs;
+      Group group(part, rows);
+      if (group.Run()) continue;
+      for (int64_t c = 0; c < part.num_outputs; ++c) RunExactOutput(part, rows, n + c);
+    }
   }
 }
 
@@ -380,7 +426,7 @@ template <class Form>
 void RunForm(const LinearTask& task) {
   const StoredRows<Form> rows(*task.weight);
   if (task.num_rows <= Form::Isa::kMaxStreamRows) {
-    StreamOutputs<Form, Form::Isa::kMaxStreamRows>(task, rows);
+    RunStream<Form, Form::Isa::kMaxStreamRows>(task, rows);
   } else {
     RunPanels(task, rows);
   }

@@ -29,6 +29,7 @@ struct DotAvx2 {
   static constexpr int kPanelOutputs = 12;
   static constexpr int64_t kChunkBlocks = 2;
   static constexpr int64_t kMaxStreamRows = 8;
+  static constexpr int64_t kPrefetchBytes = 2048;
 
   static Acc Zero() { return _mm256_setzero_ps(); }
   static Acc Load(const float* p) { return _mm256_loadu_ps(p); }
@@ -41,9 +42,6 @@ struct DotAvx2 {
   static void StoreReg(std::byte* p, Reg v) { _mm256_storeu_ps(reinterpret_cast<float*>(p), v); }
   static Acc Step(Acc sum, Reg w, Reg x) { return _mm256_fmadd_ps(w, x, sum); }
   static float LaneSum(const float* lane) { return Avx2::LaneSum(Avx2::Load(lane)); }
-  static void Prefetch(const uint8_t* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + 1024), _MM_HINT_T0);
-  }
 
   // Rows for FP8 and FP4 weights carry 2^60, which keeps their products with FP8 weights, decoded
   // without 2^120, among the normal numbers. v: an activation code times its folded scale.
@@ -52,19 +50,16 @@ struct DotAvx2 {
   }
   static Reg PlainRowValue(Reg v) { return _mm256_mul_ps(v, _mm256_set1_ps(0x1p-60f)); }
 
-  // v[r], r = 0..7, holds k = 8j + r.
-  static void OrderSteps(const __m256 (&v)[8], Reg (&w)[kSteps]) {
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; ++q) {
-      w[2 * q] = v[4 + q];
-      w[2 * q + 1] = v[q];
-    }
-  }
-  // The bf16 words in the low and high halves of every lane.
+  // Two words of eight lanes each.
+  struct Pairs {
+    __m256i pair[4];
+  };
   static __m256 LowWord(__m256i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
   static __m256 HighWord(__m256i v) {
     return _mm256_castsi256_ps(_mm256_and_si256(v, Avx2::SetInt(0xFFFF0000u)));
   }
+  // Offset of the k of a step in the 8 of a lane.
+  static constexpr int StepOffset(int s) { return s / 2 + (s % 2 == 0 ? 4 : 0); }
   // 16 bytes at p and 16 bytes at q.
   static __m256i LoadTwo(const uint8_t* p, const uint8_t* q) {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -138,34 +133,28 @@ struct Fp8Avx2 {
   };
   using PanelWatch = StreamWatch;
 
-  // Values times 2^-120: sign, exponent and mantissa of a code moved to their places in fp32, whose
-  // bias is 120 larger. Subnormal codes become denormals.
-  static void Decode(const uint8_t* block, int half, __m256 (&w)[8]) {
+  // Operands times 2^-120: sign, exponent and mantissa of a code moved to their places in fp32,
+  // whose bias is 120 larger. Subnormal codes become denormals.
+  using Codes = Isa::Pairs;  // codes 0 and 2, 1 and 3, 4 and 6, 5 and 7 with four signs each
+  static Codes Load(const uint8_t* block, int half) {
     const uint8_t* p = block + 64 * half;
     const __m256 a = _mm256_castsi256_ps(Isa::LoadTwo(p, p + 32));
     const __m256 b = _mm256_castsi256_ps(Isa::LoadTwo(p + 16, p + 48));
-    __m256 v[8];
-    DecodeLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88)), v);
-    DecodeLanes(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)), v + 4);
-    Isa::OrderSteps(v, w);
+    const __m256i low = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+    const __m256i high = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD));
+    return {{_mm256_srai_epi16(_mm256_slli_epi16(low, 8), 4), _mm256_srai_epi16(low, 4),
+             _mm256_srai_epi16(_mm256_slli_epi16(high, 8), 4), _mm256_srai_epi16(high, 4)}};
   }
-  static void DecodeLanes(__m256i codes, __m256* v) {
-    const __m256i mask = Avx2::SetInt(0x87F00000u);
-    const __m256i odd = _mm256_srai_epi16(codes, 4);
-    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 4);
-    v[0] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(even, 16), mask));
-    v[1] = _mm256_castsi256_ps(_mm256_and_si256(_mm256_slli_epi32(odd, 16), mask));
-    v[2] = _mm256_castsi256_ps(_mm256_and_si256(even, mask));
-    v[3] = _mm256_castsi256_ps(_mm256_and_si256(odd, mask));
+  static __m256 Operand(const Codes& codes, int s) {
+    const int k = Isa::StepOffset(s);
+    const __m256i pair = codes.pair[k / 4 * 2 + k % 2];
+    const __m256i top = k % 4 < 2 ? _mm256_slli_epi32(pair, 16) : pair;
+    return _mm256_castsi256_ps(_mm256_and_si256(top, Avx2::SetInt(0x87F00000u)));
   }
-  static void DecodeExact(const uint8_t* block, int half, __m256 (&w)[8]) {
-    Decode(block, half, w);
-    const __m256i nan = Avx2::SetInt(0x07F00000u);
-    for (__m256& v : w) {
-      const __m256i magnitude = Avx2::And(_mm256_castps_si256(v), 0x7FFFFFFFu);
-      const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, nan);
-      v = _mm256_or_ps(_mm256_mul_ps(v, _mm256_set1_ps(0x1p120f)), _mm256_castsi256_ps(is_nan));
-    }
+  static __m256 Exact(__m256 v) {
+    const __m256i magnitude = Avx2::And(_mm256_castps_si256(v), 0x7FFFFFFFu);
+    const __m256i is_nan = _mm256_cmpeq_epi32(magnitude, Avx2::SetInt(0x07F00000u));
+    return _mm256_or_ps(_mm256_mul_ps(v, _mm256_set1_ps(0x1p120f)), _mm256_castsi256_ps(is_nan));
   }
 };
 
@@ -180,7 +169,8 @@ struct Fp4Avx2 {
   static constexpr int64_t kOutputsPerScale = 1;
 
   // 32 bytes are 8 codes of each of 8 lanes. Both bytes of the bf16 value of a code are looked up.
-  static void Decode(const uint8_t* block, int half, __m256 (&w)[8]) {
+  using Codes = Isa::Pairs;  // values of codes 0 and 2, 1 and 3, 4 and 6, 5 and 7
+  static Codes Load(const uint8_t* block, int half) {
     const __m256i low_bytes =
         Twice(_mm_setr_epi8(0, 0, -128, -64, 0, 64, -128, -64, 0, 0, -128, -64, 0, 64, -128, -64));
     const __m256i high_bytes = Twice(_mm_setr_epi8(0, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40,
@@ -191,25 +181,24 @@ struct Fp4Avx2 {
     const __m256i codes = _mm256_shuffle_epi8(
         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * half)), order);
     const __m256i nibble = _mm256_set1_epi8(15);
-    __m256 v[8];
+    Codes values;
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; ++odd) {
       const __m256i index =
           _mm256_and_si256(odd == 0 ? codes : _mm256_srli_epi16(codes, 4), nibble);
       const __m256i low = _mm256_shuffle_epi8(low_bytes, index);
       const __m256i high = _mm256_shuffle_epi8(high_bytes, index);
-      const __m256i first = _mm256_unpacklo_epi8(low, high);
-      const __m256i second = _mm256_unpackhi_epi8(low, high);
-      v[odd] = Isa::LowWord(first);
-      v[2 + odd] = Isa::HighWord(first);
-      v[4 + odd] = Isa::LowWord(second);
-      v[6 + odd] = Isa::HighWord(second);
+      values.pair[odd] = _mm256_unpacklo_epi8(low, high);
+      values.pair[2 + odd] = _mm256_unpackhi_epi8(low, high);
     }
-    Isa::OrderSteps(v, w);
+    return values;
   }
-  static void DecodeExact(const uint8_t* block, int half, __m256 (&w)[8]) {
-    Decode(block, half, w);
+  static __m256 Operand(const Codes& values, int s) {
+    const int k = Isa::StepOffset(s);
+    const __m256i pair = values.pair[k / 4 * 2 + k % 2];
+    return k % 4 < 2 ? Isa::LowWord(pair) : Isa::HighWord(pair);
   }
+  static __m256 Exact(__m256 v) { return v; }
   static __m256i Twice(__m128i v) { return _mm256_broadcastsi128_si256(v); }
 };
 
@@ -229,7 +218,8 @@ struct Bf16Avx2 {
   };
 
   // 16 bytes are 8 words of one lane: four lanes are transposed as pairs of words.
-  static void Decode(const uint8_t* block, int half, __m256 (&w)[8]) {
+  using Codes = Isa::Pairs;  // words 0 and 1, 2 and 3, 4 and 5, 6 and 7
+  static Codes Load(const uint8_t* block, int half) {
     const uint8_t* p = block + 128 * half;
     const __m256i a = Isa::LoadTwo(p, p + 64);
     const __m256i b = Isa::LoadTwo(p + 16, p + 80);
@@ -237,20 +227,14 @@ struct Bf16Avx2 {
     const __m256i d = Isa::LoadTwo(p + 48, p + 112);
     const __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
     const __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
-    const __m256i pairs[4] = {
-        _mm256_unpacklo_epi64(ab_low, cd_low), _mm256_unpackhi_epi64(ab_low, cd_low),
-        _mm256_unpacklo_epi64(ab_high, cd_high), _mm256_unpackhi_epi64(ab_high, cd_high)};
-    __m256 v[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      v[2 * i] = Isa::LowWord(pairs[i]);
-      v[2 * i + 1] = Isa::HighWord(pairs[i]);
-    }
-    Isa::OrderSteps(v, w);
+    return {{_mm256_unpacklo_epi64(ab_low, cd_low), _mm256_unpackhi_epi64(ab_low, cd_low),
+             _mm256_unpacklo_epi64(ab_high, cd_high), _mm256_unpackhi_epi64(ab_high, cd_high)}};
   }
-  static void DecodeExact(const uint8_t* block, int half, __m256 (&w)[8]) {
-    Decode(block, half, w);
+  static __m256 Operand(const Codes& words, int s) {
+    const int k = Isa::StepOffset(s);
+    return k % 2 == 0 ? Isa::LowWord(words.pair[k / 2]) : Isa::HighWord(words.pair[k / 2]);
   }
+  static __m256 Exact(__m256 v) { return v; }
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ struct DotAvx512 {
   static constexpr int kTileOutputs = 4;
   static constexpr int kPanelOutputs = 16;
   static constexpr int64_t kMaxStreamRows = 8;
+  static constexpr int64_t kPrefetchBytes = 2048;
 
   static Acc Zero() { return _mm512_setzero_ps(); }
   static Acc Load(const float* p) { return _mm512_loadu_ps(p); }
@@ -33,9 +34,6 @@ struct DotAvx512 {
   static Acc Add(Acc a, Acc b) { return _mm512_add_ps(a, b); }
   static Acc Fma(Acc a, Acc b, Acc c) { return _mm512_fmadd_ps(a, b, c); }
   static float LaneSum(const float* lane) { return Avx512::LaneSum(Load(lane)); }
-  static void Prefetch(const uint8_t* p) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + 2048), _MM_HINT_T0);
-  }
   // (a & b) | c.
   static __m512i AndOr(__m512i a, __m512i b, __m512i c) {
     return _mm512_ternarylogic_epi32(a, b, c, 0xEA);
@@ -57,6 +55,11 @@ struct ScalesAvx512 {
   void Fold(int, typename Isa::Reg (&w)[Isa::kSteps]) const { Isa::Scale(value, w); }
 
   __m512 value;
+};
+
+template <class Isa>
+struct OperandsAvx512 {
+  typename Isa::Reg w[Isa::kSteps];
 };
 
 struct NoWatch {
@@ -120,7 +123,8 @@ struct Fp8Avx512 {
     uint64_t mask = 0;
   };
 
-  static void Decode(const uint8_t* block, int, typename Isa::Reg (&w)[Isa::kSteps]) {
+  using Codes = OperandsAvx512<Isa>;
+  static Codes Load(const uint8_t* block, int) {
     const __m512i a = _mm512_loadu_si512(block);
     const __m512i b = _mm512_loadu_si512(block + 64);
     // Codes 0, 1, 4, 5 and codes 2, 3, 6, 7 of every lane.
@@ -129,7 +133,9 @@ struct Fp8Avx512 {
     __m512i pairs[4];
     DecodePairs(_mm512_permutex2var_epi16(a, words, b), pairs);
     DecodePairs(_mm512_permutex2var_epi16(a, next, b), pairs + 2);
-    Isa::FromPairs(pairs, w);
+    Codes codes;
+    Isa::FromPairs(pairs, codes.w);
+    return codes;
   }
   // Values of the even and of the odd bytes.
   static void DecodePairs(__m512i codes, __m512i* pairs) {
@@ -145,9 +151,8 @@ struct Fp8Avx512 {
     // Bits from `high` where the mask is clear.
     pairs[1] = _mm512_ternarylogic_epi32(_mm512_srli_epi16(low, 8), high, low_bytes, 0xE4);
   }
-  static void DecodeExact(const uint8_t* block, int half, typename Isa::Reg (&w)[Isa::kSteps]) {
-    Decode(block, half, w);
-  }
+  static typename Isa::Reg Operand(const Codes& codes, int s) { return codes.w[s]; }
+  static typename Isa::Reg Exact(typename Isa::Reg v) { return v; }
 };
 
 template <class IsaT>
@@ -163,20 +168,22 @@ struct Fp4Avx512 {
 
   // Word 2j holds codes 8j..8j+3, word 2j+1 codes 8j+4..8j+7. The lookup reads five bits, so every
   // code stands in the table twice.
-  static void Decode(const uint8_t* block, int, typename Isa::Reg (&w)[Isa::kSteps]) {
+  using Codes = OperandsAvx512<Isa>;
+  static Codes Load(const uint8_t* block, int) {
     const __m512i table = _mm512_broadcast_i64x4(
         _mm256_setr_epi16(0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, -0x8000,
                           -0x4100, -0x4080, -0x4040, -0x4000, -0x3FC0, -0x3F80, -0x3F40));
-    const __m512i codes = _mm512_loadu_si512(block);
-    const __m512i pairs[4] = {_mm512_permutexvar_epi16(codes, table),
-                              _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table),
-                              _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table),
-                              _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table)};
-    Isa::FromPairs(pairs, w);
+    const __m512i nibbles = _mm512_loadu_si512(block);
+    const __m512i pairs[4] = {_mm512_permutexvar_epi16(nibbles, table),
+                              _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4), table),
+                              _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 8), table),
+                              _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 12), table)};
+    Codes codes;
+    Isa::FromPairs(pairs, codes.w);
+    return codes;
   }
-  static void DecodeExact(const uint8_t* block, int half, typename Isa::Reg (&w)[Isa::kSteps]) {
-    Decode(block, half, w);
-  }
+  static typename Isa::Reg Operand(const Codes& codes, int s) { return codes.w[s]; }
+  static typename Isa::Reg Exact(typename Isa::Reg v) { return v; }
 };
 
 template <class IsaT>
@@ -196,7 +203,8 @@ struct Bf16Avx512 {
   };
 
   // 64 bytes are 8 words of each of four lanes.
-  static void Decode(const uint8_t* block, int, typename Isa::Reg (&w)[Isa::kSteps]) {
+  using Codes = OperandsAvx512<Isa>;
+  static Codes Load(const uint8_t* block, int) {
     __m512i pairs[4];
 #pragma GCC unroll 2
     for (int p = 0; p < 2; ++p) {
@@ -209,11 +217,12 @@ struct Bf16Avx512 {
       pairs[2 * p] = _mm512_shuffle_i32x4(first, second, 0x44);
       pairs[2 * p + 1] = _mm512_shuffle_i32x4(first, second, 0xEE);
     }
-    Isa::FromPairs(pairs, w);
+    Codes codes;
+    Isa::FromPairs(pairs, codes.w);
+    return codes;
   }
-  static void DecodeExact(const uint8_t* block, int half, typename Isa::Reg (&w)[Isa::kSteps]) {
-    Decode(block, half, w);
-  }
+  static typename Isa::Reg Operand(const Codes& codes, int s) { return codes.w[s]; }
+  static typename Isa::Reg Exact(typename Isa::Reg v) { return v; }
 };
 
 }  // namespace

@@ -39,10 +39,10 @@ template <class Bf16Form>
 void ExpandBf16Block(const uint16_t (&words)[kDotBlock], std::byte* out) {
   using Isa = typename Bf16Form::Isa;
   for (int h = 0; h < Isa::kHalves; ++h) {
-    typename Isa::Reg v[Isa::kSteps];
-    Bf16Form::Decode(reinterpret_cast<const uint8_t*>(words), h, v);
-    for (int s = 0; s < Isa::kSteps; ++s) {
-      Isa::StoreReg(out + (h * Isa::kSteps + s) * Isa::kRegBytes, v[s]);
+    const auto codes = Bf16Form::Load(reinterpret_cast<const uint8_t*>(words), h);
+#pragma GCC unroll 8
+    for (int s = 0; s < Isa::kSteps; ++s, out += Isa::kRegBytes) {
+      Isa::StoreReg(out, Bf16Form::Operand(codes, s));
     }
   }
 }
@@ -95,9 +95,12 @@ bool ExpandFp8(const uint8_t* codes, const uint8_t* scales, int64_t k, bool for_
     }
     const typename Fp8Form::Scales factors(four);
     for (int h = 0; h < Isa::kHalves; ++h) {
+      const auto codes_of_half = Fp8Form::Load(bytes, h);
       typename Isa::Reg v[Isa::kSteps];
-      Fp8Form::Decode(bytes, h, v);
+#pragma GCC unroll 8
+      for (int s = 0; s < Isa::kSteps; ++s) v[s] = Fp8Form::Operand(codes_of_half, s);
       factors.Fold(h, v);
+#pragma GCC unroll 8
       for (int s = 0; s < Isa::kSteps; ++s, out += Isa::kRegBytes) {
         Isa::StoreReg(out, Isa::RowValue(v[s], for_codes));
       }
