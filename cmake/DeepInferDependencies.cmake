@@ -11,6 +11,7 @@ find_package(tomlplusplus 3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
+pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 
 if(DEEPINFER_TESTS)
   find_package(GTest REQUIRED)

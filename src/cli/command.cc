@@ -20,6 +20,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeParseCommand());
   commands.push_back(MakeLogitsCommand());
   commands.push_back(MakeGenerateCommand());
+  commands.push_back(MakeKvCommand());
   commands.push_back(MakeConfigCommand());
   commands.push_back(MakeVersionCommand());
   return commands;

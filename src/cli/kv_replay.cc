@@ -1,0 +1,138 @@
+// deepinfer kv replay: the curve of hit rates over cache sizes.
+
+#include <fmt/core.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <fstream>
+#include <vector>
+
+#include "cli/io.h"
+#include "cli/kv_tools.h"
+#include "kvcache/trace_replay.h"
+
+namespace deepinfer {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::array<double, 8> kShares = {0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50, 1.0};
+
+struct CurvePoint {
+  double share = 0;  // of the unique blocks
+  int64_t blocks = 0;
+  double hit_rate = 0;
+};
+
+Result<TraceRequest> ParseRequest(const std::string& line) {
+  boost::system::error_code error;
+  const json::value value = json::parse(line, error);
+  if (error || !value.is_object()) return InvalidRequest("not a JSON object");
+  const json::object& object = value.get_object();
+  const auto* input = object.if_contains("input_length");
+  const auto* ids = object.if_contains("hash_ids");
+  const auto* time = object.if_contains("timestamp");
+  if (input == nullptr || !input->is_int64() || input->get_int64() < 0 || ids == nullptr ||
+      !ids->is_array()) {
+    return InvalidRequest("needs input_length and hash_ids");
+  }
+  TraceRequest request;
+  request.input_tokens = input->get_int64();
+  if (time != nullptr && time->is_int64()) request.time_ms = time->get_int64();
+  for (const json::value& id : ids->get_array()) {
+    if (!id.is_int64() || id.get_int64() < 0) return InvalidRequest("hash_ids are integers >= 0");
+    request.ids.push_back(static_cast<uint64_t>(id.get_int64()));
+  }
+  return request;
+}
+
+Result<std::vector<TraceRequest>> ReadTrace(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return NotFound("cannot read " + path);
+  std::vector<TraceRequest> requests;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty()) continue;
+    auto request = ParseRequest(line);
+    if (!request.ok()) {
+      return request.status().Annotate(fmt::format("{}:{}", path, requests.size() + 1));
+    }
+    requests.push_back(*std::move(request));
+  }
+  return requests;
+}
+
+// A curve on axes, both from 0 to the largest value.
+std::string DrawSvg(const std::vector<CurvePoint>& curve, const std::string& title) {
+  constexpr double kWidth = 640;
+  constexpr double kHeight = 360;
+  constexpr double kMargin = 50;
+  const auto x = [&](double share) { return kMargin + share * (kWidth - 2 * kMargin); };
+  const auto y = [&](double rate) { return kHeight - kMargin - rate * (kHeight - 2 * kMargin); };
+  std::string line;
+  std::string marks;
+  for (const CurvePoint& point : curve) {
+    line += fmt::format("{:.1f},{:.1f} ", x(point.share), y(point.hit_rate));
+    marks += fmt::format(
+        "<circle cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"3\"/><text x=\"{0:.1f}\" y=\"{2:.1f}\">"
+        "{3:.3f}</text>\n",
+        x(point.share), y(point.hit_rate), y(point.hit_rate) - 8, point.hit_rate);
+  }
+  std::string ticks;
+  for (int i = 0; i <= 10; i += 2) {
+    ticks += fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\">{} %</text><text x=\"{:.1f}\" "
+        "y=\"{:.1f}\">{:.1f}</text>\n",
+        x(i / 10.0) - 12, kHeight - kMargin + 18, 10 * i, kMargin - 30, y(i / 10.0) + 4, i / 10.0);
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n"
+      "<text x=\"{2}\" y=\"24\" font-size=\"14\">{3}</text>\n"
+      "<path d=\"M{2} {4}V{5}H{6}\" fill=\"none\" stroke=\"black\"/>\n{7}"
+      "<polyline points=\"{8}\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>\n{9}</svg>\n",
+      kWidth, kHeight, kMargin, title, kMargin, kHeight - kMargin, kWidth - kMargin, ticks, line,
+      marks);
+}
+
+}  // namespace
+
+Status ReplayKvTrace(const KvReplayOptions& options) {
+  DI_ASSIGN_OR_RETURN(const auto trace, ReadTrace(options.path));
+  DI_ASSIGN_OR_RETURN(const auto requests,
+                      SplitIds(trace, options.id_tokens, options.block_tokens));
+  const int64_t unique = CountUniqueIds(requests);
+  std::vector<CurvePoint> curve;
+  for (const double share : kShares) {
+    const auto blocks = static_cast<int64_t>(share * static_cast<double>(unique));
+    auto totals = ReplayTrace(requests, options.block_tokens, blocks);
+    if (totals.status().code() == StatusCode::kResourceExhausted) continue;  // one prompt is larger
+    DI_RETURN_IF_ERROR(totals.status());
+    curve.push_back({share, blocks, totals->hit_rate()});
+  }
+  std::string text;
+  for (const CurvePoint& point : curve) {
+    text +=
+        fmt::format(options.json ? "{}{{\"share\":{},\"blocks\":{},\"hit_rate\":{:.4f}}}"
+                                 : "{}{:>6.0f} %  {:>10} blocks  hit rate {:.4f}",
+                    text.empty()   ? ""
+                    : options.json ? ","
+                                   : "\n",
+                    options.json ? point.share : 100 * point.share, point.blocks, point.hit_rate);
+  }
+  if (options.json) {
+    text = fmt::format("{{\"requests\":{},\"block_tokens\":{},\"unique_blocks\":{},\"lru\":[{}]}}",
+                       requests.size(), options.block_tokens, unique, text);
+  } else {
+    text = fmt::format("{} requests, {} unique blocks of {} tokens\n{}", requests.size(), unique,
+                       options.block_tokens, text);
+  }
+  if (!options.svg_path.empty()) {
+    std::ofstream svg(options.svg_path);
+    svg << DrawSvg(curve, "Token hit rate over the share of unique blocks kept (LRU)");
+    if (!svg.flush()) return Unavailable("cannot write " + options.svg_path);
+  }
+  return PrintLine(text);
+}
+
+}  // namespace deepinfer

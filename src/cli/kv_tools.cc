@@ -1,0 +1,319 @@
+#include "cli/kv_tools.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "cli/io.h"
+#include "kvcache/kv_store.h"
+#include "kvcache/store_folders.h"
+#include "kvcache/store_inspector.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr std::array<std::string_view, kNumRetentionClasses> kClassNames = {"batch", "agent",
+                                                                            "chat", "pinned"};
+
+std::string_view ClassName(uint8_t retention) {
+  return retention < kNumRetentionClasses ? kClassNames[retention] : "unknown";
+}
+
+// Files and clocks of a tool run.
+struct Environment {
+  std::unique_ptr<FileSystem> files = MakePosixFileSystem();
+  SteadyClock clock;
+  SystemWallClock wall_clock;
+};
+
+Result<std::vector<NamespaceView>> Inspect(const Environment& environment, const std::string& dir) {
+  auto views = InspectStore(environment.files.get(), dir);
+  if (views.status().code() == StatusCode::kNotFound) {
+    return NotFound("no store in " + dir);
+  }
+  return views;
+}
+
+// The store of a namespace as its owner. not_found when no segment tells the layout.
+Result<std::unique_ptr<KvStore>> OpenAsOwner(Environment* environment, const std::string& dir,
+                                             const NamespaceView& view, int64_t space_bytes) {
+  KvStoreOptions options;
+  options.dir = dir;
+  options.namespace_id = view.id;
+  const auto known = std::ranges::find_if(
+      view.segments, [](const SegmentView& segment) { return segment.content.has_value(); });
+  if (known == view.segments.end()) return NotFound("no readable segment in " + view.folder);
+  options.layout = known->content->layout;
+  options.background_threads = false;
+  options.io_threads = 0;
+  options.space_bytes = space_bytes;
+  return KvStore::Open(options, environment->files.get(), &environment->clock,
+                       &environment->wall_clock);
+}
+
+std::string JoinJson(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& item : items) text += (text.size() > 1 ? "," : "") + item;
+  return text + "]";
+}
+
+std::string NamespaceStats(const NamespaceView& view, bool json) {
+  std::array<int64_t, kNumRetentionClasses> blocks{};
+  int64_t segments = 0;
+  int64_t open = 0;
+  int64_t bad = 0;
+  int64_t unreadable = 0;
+  int64_t bytes = 0;
+  int64_t record_bytes = 0;
+  uint64_t first_bucket = kNoBucket;
+  for (const SegmentView& segment : view.segments) {
+    ++segments;
+    bytes += segment.size_bytes;
+    open += segment.extension == "open";
+    bad += segment.extension == "bad";
+    unreadable += !segment.content;
+    if (!segment.content || segment.extension == "bad") continue;
+    const Superblock& superblock = segment.content->superblock;
+    blocks[superblock.retention] += static_cast<int64_t>(segment.content->entries.size());
+    record_bytes = segment.content->layout.record_bytes();
+    first_bucket = std::min(first_bucket, superblock.bucket_hour);
+  }
+  int64_t all_blocks = 0;
+  std::string by_class;
+  for (size_t i = 0; i < kNumRetentionClasses; ++i) {
+    all_blocks += blocks[i];
+    by_class += fmt::format(json ? "{}\"{}\":{}" : "{}{} {}",
+                            i == 0 ? ""
+                            : json ? ","
+                                   : ", ",
+                            kClassNames[i], blocks[i]);
+  }
+  const std::string oldest =
+      first_bucket == kNoBucket ? (json ? "null" : "none") : std::to_string(first_bucket);
+  const std::string id = BlockKey{view.id}.Hex();
+  if (json) {
+    return fmt::format(
+        "{{\"namespace\":\"{}\",\"blocks\":{},\"blocks_by_class\":{{{}}},\"segments\":{},"
+        "\"open_segments\":{},\"quarantined_segments\":{},\"unreadable_segments\":{},"
+        "\"bytes\":{},\"record_bytes\":{},\"first_bucket_hour\":{}}}",
+        id, all_blocks, by_class, segments, open, bad, unreadable, bytes, record_bytes, oldest);
+  }
+  return fmt::format(
+      "namespace   {}\n  blocks    {} ({})\n  segments  {} ({} open, {} in quarantine, {} "
+      "unreadable)\n  bytes     {}\n  first expiry bucket, Unix hours: {}",
+      id, all_blocks, by_class, segments, open, bad, unreadable, bytes, oldest);
+}
+
+std::string SegmentLine(const SegmentView& segment, bool json) {
+  if (!segment.content) {
+    const std::string message = segment.status.message();
+    return json ? fmt::format("{{\"path\":{},\"state\":\"{}\",\"bytes\":{},\"error\":{}}}",
+                              JsonString(segment.path), segment.extension, segment.size_bytes,
+                              JsonString(message))
+                : fmt::format("{}  {}  {}", segment.path, segment.extension, message);
+  }
+  const Superblock& superblock = segment.content->superblock;
+  return fmt::format(
+      json ? "{{\"path\":{},\"state\":\"{}\",\"class\":\"{}\",\"records\":{},\"bucket_hour\":{},"
+             "\"bytes\":{}}}"
+           : "{}  {}  {}  {} records  bucket {}  {} bytes",
+      json ? JsonString(segment.path) : segment.path, segment.extension,
+      ClassName(superblock.retention), segment.content->entries.size(), superblock.bucket_hour,
+      segment.size_bytes);
+}
+
+std::string BlockLine(const SegmentView& segment, const IndexEntry& entry, bool json) {
+  return fmt::format(json ? "{{\"key\":\"{}\",\"block\":{},\"replay_gen\":{},\"class\":\"{}\","
+                            "\"tenant_tag\":\"{:016x}\",\"path\":{},\"page\":{}}}"
+                          : "{}  block {}  gen {}  {}  tenant {:016x}  {} page {}",
+                     entry.key.Hex(), entry.block_number, entry.replay_gen,
+                     ClassName(entry.retention), entry.tenant_tag,
+                     json ? JsonString(segment.path) : segment.path, entry.page);
+}
+
+std::string ActionLine(const JanitorAction& action, bool json) {
+  return fmt::format(json ? "{{\"path\":{},\"action\":\"{}\",\"reason\":\"{}\",\"live\":{},"
+                            "\"records\":{}}}"
+                          : "{}  {} ({}; {} of {} records alive)",
+                     json ? JsonString(action.path) : action.path, action.action, action.reason,
+                     action.live_records, action.records);
+}
+
+// Rounds of the janitor until copies are committed and their sources are gone.
+void FinishCopies(KvStore* store) {
+  for (int round = 0; round < 3; ++round) {
+    store->Flush(false);
+    (void)store->RunJanitor();
+  }
+  store->Flush(true);
+}
+
+// Makes every bad record unreachable and rewrites its segment without it.
+Status Repair(Environment* environment, const std::string& dir, const NamespaceView& view) {
+  DI_ASSIGN_OR_RETURN(const auto store,
+                      OpenAsOwner(environment, dir, view, std::numeric_limits<int64_t>::max() / 2));
+  for (const SegmentInfo& info : store->context().segments.List()) {
+    const auto content = ReadSegment(environment->files.get(), info.path, view.id);
+    if (!content.ok()) continue;
+    for (const IndexEntry& entry : content->entries) {
+      const auto indexed = store->context().index.Find(entry.key);
+      if (!indexed || indexed->location.segment != info.id) continue;
+      PageBuffer record;
+      if (!store->loader()->ReadNow({entry.key, entry.block_number, *indexed}, &record).ok()) {
+        store->janitor()->RewriteSoon(info.id);
+      }
+    }
+  }
+  (void)store->RunJanitor();
+  FinishCopies(store.get());
+  return OkStatus();
+}
+
+}  // namespace
+
+Status PrintKvStats(const std::string& dir, bool json) {
+  Environment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  std::vector<std::string> items;
+  for (const NamespaceView& view : views) items.push_back(NamespaceStats(view, json));
+  if (json) return PrintLine("{\"namespaces\":" + JoinJson(items) + "}");
+  for (const std::string& item : items) DI_RETURN_IF_ERROR(PrintLine(item));
+  return OkStatus();
+}
+
+Status PrintKvList(const std::string& dir, const KvListOptions& options, bool json) {
+  Environment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  std::vector<std::string> items;
+  for (const NamespaceView& view : views) {
+    std::vector<BlockKey> wanted;
+    if (!options.prefix_key.empty()) {
+      DI_ASSIGN_OR_RETURN(const BlockKey key, ParseKey(options.prefix_key));
+      wanted = DescendantsOf(environment.files.get(), view, key);
+      std::ranges::sort(wanted);
+    }
+    for (const SegmentView& segment : view.segments) {
+      if (!options.retention.empty() &&
+          (!segment.content ||
+           ClassName(segment.content->superblock.retention) != options.retention)) {
+        continue;
+      }
+      if (!options.blocks && options.prefix_key.empty()) {
+        items.push_back(SegmentLine(segment, json));
+        continue;
+      }
+      if (!segment.content) continue;
+      for (const IndexEntry& entry : segment.content->entries) {
+        if (!options.prefix_key.empty() && !std::ranges::binary_search(wanted, entry.key)) continue;
+        items.push_back(BlockLine(segment, entry, json));
+      }
+    }
+  }
+  if (json) {
+    return PrintLine(fmt::format("{{\"items\":{}}}", JoinJson(items)));
+  }
+  for (const std::string& item : items) DI_RETURN_IF_ERROR(PrintLine(item));
+  return OkStatus();
+}
+
+Status VerifyKvStore(const std::string& dir, int64_t sample, bool repair, bool json, bool* clean) {
+  Environment environment;
+  if (repair) {
+    DI_ASSIGN_OR_RETURN(const auto broken, Inspect(environment, dir));
+    for (const NamespaceView& view : broken) {
+      DI_RETURN_IF_ERROR(Repair(&environment, dir, view));
+    }
+  }
+  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  int64_t segments = 0;
+  int64_t records = 0;
+  std::vector<std::string> problems;
+  for (const NamespaceView& view : views) {
+    DI_ASSIGN_OR_RETURN(const VerifyReport report,
+                        VerifyNamespace(environment.files.get(), view, sample));
+    segments += report.segments;
+    records += report.records;
+    for (const VerifyProblem& problem : report.problems) {
+      problems.push_back(
+          json ? fmt::format("{{\"path\":{},\"record\":{},\"problem\":{}}}",
+                             JsonString(problem.path), problem.record, JsonString(problem.what))
+               : fmt::format("{} record {}: {}", problem.path, problem.record, problem.what));
+    }
+  }
+  *clean = problems.empty();
+  if (json) {
+    return PrintLine(fmt::format("{{\"segments\":{},\"records\":{},\"problems\":{}}}", segments,
+                                 records, JoinJson(problems)));
+  }
+  for (const std::string& problem : problems) DI_RETURN_IF_ERROR(PrintLine(problem));
+  return PrintLine(fmt::format("{} segments, {} records checked, {} problems", segments, records,
+                               problems.size()));
+}
+
+Status CollectKvGarbage(const std::string& dir, const KvGcOptions& options, bool json) {
+  Environment environment;
+  if (options.target_free_percent > 0 && options.space_mb <= 0) {
+    return InvalidRequest("--target-free needs --space-mb");
+  }
+  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  std::vector<std::string> items;
+  for (const NamespaceView& view : views) {
+    const int64_t space_bytes =
+        options.space_mb > 0 ? options.space_mb << 20 : std::numeric_limits<int64_t>::max() / 2;
+    auto store = OpenAsOwner(&environment, dir, view, space_bytes);
+    if (store.status().code() == StatusCode::kNotFound) continue;  // nothing to collect
+    DI_RETURN_IF_ERROR(store.status());
+    auto actions = options.dry_run ? (*store)->janitor()->Plan() : (*store)->RunJanitor();
+    if (options.target_free_percent > 0) {
+      const auto freed =
+          (*store)->janitor()->FreeSpace(options.target_free_percent / 100, options.dry_run);
+      actions.insert(actions.end(), freed.begin(), freed.end());
+    }
+    if (!options.dry_run) FinishCopies(store->get());
+    for (const JanitorAction& action : actions) items.push_back(ActionLine(action, json));
+  }
+  if (json) return PrintLine(fmt::format("{{\"actions\":{}}}", JoinJson(items)));
+  for (const std::string& item : items) DI_RETURN_IF_ERROR(PrintLine(item));
+  return PrintLine(
+      fmt::format("{} segments {}", items.size(), options.dry_run ? "would change" : "changed"));
+}
+
+Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, bool json) {
+  Environment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  int64_t erased = 0;
+  for (const NamespaceView& view : views) {
+    auto store = OpenAsOwner(&environment, dir, view, std::numeric_limits<int64_t>::max() / 2);
+    if (store.status().code() == StatusCode::kNotFound) continue;
+    DI_RETURN_IF_ERROR(store.status());
+    if (!options.tenant.empty()) {
+      DI_ASSIGN_OR_RETURN(const auto secret, LoadOrCreateSecret(environment.files.get(), dir));
+      DI_ASSIGN_OR_RETURN(const int64_t count,
+                          (*store)->EraseTenant(TenantTag(secret, options.tenant)));
+      erased += count;
+    } else {
+      DI_ASSIGN_OR_RETURN(const BlockKey key, ParseKey(options.prefix_key));
+      // Looked at again: opening the store has sealed and renamed segments.
+      DI_ASSIGN_OR_RETURN(const auto now, Inspect(environment, dir));
+      for (const NamespaceView& sealed : now) {
+        if (sealed.id != view.id) continue;
+        DI_ASSIGN_OR_RETURN(const int64_t count, (*store)->EraseKeys(DescendantsOf(
+                                                     environment.files.get(), sealed, key)));
+        erased += count;
+      }
+    }
+    // The bytes leave the disk now, not at the next start.
+    (void)(*store)->RunJanitor();
+    FinishCopies(store->get());
+  }
+  return PrintLine(json ? fmt::format("{{\"erased_blocks\":{}}}", erased)
+                        : fmt::format("{} blocks erased", erased));
+}
+
+}  // namespace deepinfer

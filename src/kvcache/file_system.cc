@@ -1,0 +1,22 @@
+#include "kvcache/file_system.h"
+
+namespace deepinfer {
+
+Status ReadExactly(File* file, std::span<std::byte> into, int64_t offset) {
+  DI_ASSIGN_OR_RETURN(const size_t size, file->ReadAt(into, offset));
+  return size == into.size() ? OkStatus() : DataCorruption("the file is too short");
+}
+
+Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::string& path,
+                                             int64_t max_bytes) {
+  DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kRead, false));
+  DI_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+  if (size > max_bytes) return DataCorruption(path + " is too large");
+  std::vector<std::byte> bytes(static_cast<size_t>(size));
+  // It may have grown or shrunk since; what was read counts.
+  DI_ASSIGN_OR_RETURN(const size_t read, file->ReadAt(bytes, 0));
+  bytes.resize(read);
+  return bytes;
+}
+
+}  // namespace deepinfer

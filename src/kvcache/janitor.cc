@@ -1,0 +1,342 @@
+#include "kvcache/janitor.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/log.h"
+#include "kvcache/segment_file.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kUsPerHour = int64_t{3600} * 1'000'000;
+constexpr int64_t kJumpNs = kNsPerHour;
+constexpr int64_t kFreezeUs = int64_t{600} * 1'000'000;
+
+JanitorAction Describe(const SegmentInfo& info, const char* action, const char* reason,
+                       int64_t live) {
+  return {info.path, action, reason, live, info.num_records};
+}
+
+}  // namespace
+
+void Janitor::Own(const std::string& folder) {
+  const std::lock_guard lock(mutex_);
+  owned_.insert(folder);
+}
+
+bool Janitor::Owns(const std::string& folder) const {
+  const std::lock_guard lock(mutex_);
+  return owned_.contains(folder);
+}
+
+void Janitor::NoteTouch(const BlockLocation& location) {
+  const std::lock_guard lock(mutex_);
+  ++touched_[uint64_t{location.segment} << 32 | location.record];
+}
+
+void Janitor::RewriteSoon(uint32_t segment) {
+  const std::lock_guard lock(mutex_);
+  rewrite_.insert(segment);
+}
+
+std::vector<SegmentInfo> Janitor::OwnedSealed() const {
+  std::vector<SegmentInfo> sealed = context_->segments.List();
+  std::erase_if(sealed, [&](const SegmentInfo& info) {
+    return info.state == SegmentState::kOpen || !Owns(info.folder);
+  });
+  return sealed;
+}
+
+Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) const {
+  DI_ASSIGN_OR_RETURN(auto content,
+                      ReadSegment(context_->files, info.path, context_->options.namespace_id));
+  Survey survey;
+  survey.info = info;
+  survey.layout = content.layout;
+  for (size_t i = 0; i < content.entries.size(); ++i) {
+    const auto indexed = context_->index.Find(content.entries[i].key);
+    const BlockLocation here{info.id, static_cast<uint32_t>(i)};
+    if (!indexed || indexed->location != here) continue;
+    Resident resident{content.entries[i], *indexed, here.record, false};
+    const int64_t deadline_ns = context_->Policy(indexed->retention)
+                                    .DeadlineNs(StoreMinuteToUnixNs(indexed->touched_minute));
+    resident.live = deadline_ns > now_ns && info.state != SegmentState::kQuarantined;
+    if (resident.live) {
+      ++survey.num_live;
+      survey.last_deadline_ns = std::max(survey.last_deadline_ns, deadline_ns);
+      survey.value += ValueOf(resident, now_ns);
+    }
+    survey.residents.push_back(resident);
+  }
+  return survey;
+}
+
+double Janitor::ValueOf(const Resident& resident, int64_t now_ns) const {
+  const int64_t quota_bytes = context_->options.tenant_quota_bytes;
+  if (quota_bytes > 0 && context_->tenants.BytesOf(resident.indexed.tenant) > quota_bytes) return 0;
+  const int64_t rested_minutes =
+      std::max<int64_t>(0, int64_t{StoreMinute(now_ns)} - resident.indexed.touched_minute);
+  return context_->reuse.ChanceOfReuse(resident.indexed.retention, resident.indexed.touches,
+                                       rested_minutes) *
+         ReuseModel::RecomputeCost(int64_t{resident.entry.block_number} *
+                                   context_->options.layout.block_tokens);
+}
+
+bool Janitor::ExpiryFrozen(int64_t now_ns) {
+  const int64_t now_us = context_->clock->NowUs();
+  const std::lock_guard lock(mutex_);
+  if (last_unix_ns_ != 0) {
+    const int64_t jump_ns = (now_ns - last_unix_ns_) - (now_us - last_us_) * 1000;
+    if (jump_ns > kJumpNs) {
+      ++context_->counters.clock_jumps;
+      frozen_until_us_ = now_us + kFreezeUs;
+      Log(LogLevel::kWarning, "kv.clock_jump", {{"seconds", jump_ns / 1'000'000'000}});
+    }
+  }
+  last_unix_ns_ = now_ns;
+  last_us_ = now_us;
+  return now_us < frozen_until_us_;
+}
+
+std::vector<JanitorAction> Janitor::Step() {
+  const int64_t now_ns = context_->wall_clock->UnixNs();
+  const int64_t now_us = context_->clock->NowUs();
+  const bool frozen = ExpiryFrozen(now_ns);
+  std::set<uint32_t> rewrite;
+  {
+    const std::lock_guard lock(mutex_);
+    rewrite.swap(rewrite_);
+  }
+  std::vector<JanitorAction> actions;
+  for (const SegmentInfo& info : OwnedSealed()) {
+    const bool over = info.superblock.bucket_hour != kNoBucket &&
+                      static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour;
+    if (info.draining) {
+      ContinueDraining(info, now_ns);
+    } else if (rewrite.contains(info.id)) {
+      if (const auto survey = Look(info, now_ns); survey.ok()) {
+        actions.push_back(Describe(info, "copy_forward", "erased", survey->num_live));
+        CopyForward(*survey);
+      }
+    } else if (over && !frozen) {
+      Expire(info, now_ns, false, &actions);
+    }
+  }
+  const int64_t used_bytes = context_->segments.size() * context_->options.layout.segment_bytes();
+  const double free_share =
+      1.0 - static_cast<double>(used_bytes) / static_cast<double>(context_->options.space_bytes);
+  if (free_share < context_->options.low_water_free_share) {
+    for (JanitorAction& action : FreeSpace(context_->options.high_water_free_share, false)) {
+      actions.push_back(std::move(action));
+    }
+  }
+  if (now_us - touches_written_us_ >= kUsPerHour) {
+    WriteTouches();
+    touches_written_us_ = now_us;
+  }
+  if (now_us - halved_us_ >= 24 * kUsPerHour) {
+    if (halved_us_ != 0) context_->reuse.Halve();
+    halved_us_ = now_us;
+  }
+  return actions;
+}
+
+std::vector<JanitorAction> Janitor::Plan() {
+  const int64_t now_ns = context_->wall_clock->UnixNs();
+  std::vector<JanitorAction> actions;
+  for (const SegmentInfo& info : OwnedSealed()) {
+    if (info.superblock.bucket_hour != kNoBucket &&
+        static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour) {
+      Expire(info, now_ns, true, &actions);
+    }
+  }
+  return actions;
+}
+
+void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
+                     std::vector<JanitorAction>* actions) {
+  const auto survey = Look(info, now_ns);
+  if (!survey.ok()) {
+    // Gone or broken beyond reading; either way nothing of it can be served.
+    if (dry_run) return;
+    Survey nothing;
+    nothing.info = info;
+    Remove(nothing);
+    return;
+  }
+  const bool move = survey->num_live > 0 &&
+                    static_cast<double>(survey->num_live) >
+                        context_->options.move_bucket_live_share *
+                            static_cast<double>(std::max<int64_t>(info.num_records, 1)) &&
+                    MayMoveBucket(*survey);
+  const char* action = survey->num_live == 0 ? "remove" : move ? "move_bucket" : "copy_forward";
+  actions->push_back(Describe(info, action, "expired", survey->num_live));
+  if (dry_run) return;
+  for (const Resident& resident : survey->residents) {
+    if (resident.live) continue;
+    context_->Forget(resident.entry.key, resident.indexed);
+    ++context_->counters.expired_blocks;
+  }
+  if (survey->num_live == 0) return Remove(*survey);
+  if (!move) return CopyForward(*survey);
+  Superblock superblock = info.superblock;
+  const uint64_t bucket_hour = context_->Policy(static_cast<RetentionClass>(superblock.retention))
+                                   .BucketOf(survey->last_deadline_ns);
+  const Status status = RewriteBucket(context_->files, info.path, &superblock, bucket_hour);
+  if (!status.ok()) {
+    Log(LogLevel::kWarning, "kv.bucket_not_moved", {{"path", info.path}, {"status", status}});
+    return;
+  }
+  ++context_->counters.moved_buckets;
+  context_->segments.Update(info.id, [&](SegmentInfo* i) { i->superblock = superblock; });
+}
+
+// Records with a deadline of their own must leave when it comes, so their segment may not stay.
+bool Janitor::MayMoveBucket(const Survey& survey) {
+  const auto file = context_->segments.OpenForRead(survey.info.id);
+  if (!file.ok()) return false;
+  PageBuffer page(kPageBytes);
+  if (!page.ok()) return false;
+  return std::ranges::all_of(survey.residents, [&](const Resident& resident) {
+    if (!resident.live) return true;
+    const Status status =
+        ReadExactly(file->get(), page.bytes(), survey.layout.RecordOffset(resident.record));
+    if (!status.ok()) return false;
+    const RecordHeader header = FromBytes<RecordHeader>(page.bytes());
+    return header.IsIntact() && (header.flags & kRecordAbsoluteDeadline) == 0;
+  });
+}
+
+void Janitor::CopyForward(const Survey& survey) {
+  context_->segments.Update(survey.info.id, [](SegmentInfo* info) { info->draining = true; });
+  for (const Resident& resident : survey.residents) {
+    if (!resident.live || writes_->IsPending(resident.entry.key)) continue;
+    BlockWrite write;
+    const BlockRequest request{resident.entry.key, resident.entry.block_number, resident.indexed};
+    // A record that fails its check is dropped there.
+    if (!loader_->ReadNow(request, &write.record).ok()) continue;
+    write.header = FromBytes<RecordHeader>(write.record.bytes());
+    const bool absolute = (write.header.flags & kRecordAbsoluteDeadline) != 0;
+    const int64_t touched_ns = StoreMinuteToUnixNs(resident.indexed.touched_minute);
+    if (absolute && survey.info.superblock.bucket_hour != kNoBucket) {
+      // Its deadline is the segment's; copying is only to get rid of neighbours.
+      write.deadline_ns = static_cast<int64_t>(survey.info.superblock.bucket_hour) * kNsPerHour;
+      if (write.deadline_ns <= context_->wall_clock->UnixNs()) {
+        context_->Forget(resident.entry.key, resident.indexed);
+        ++context_->counters.expired_blocks;
+        continue;
+      }
+    } else {
+      write.header.created_ns = static_cast<uint64_t>(touched_ns);
+      write.deadline_ns = context_->Policy(resident.indexed.retention).DeadlineNs(touched_ns);
+    }
+    write.header.retention = static_cast<uint8_t>(resident.indexed.retention);
+    write.header.flags |= kRecordCopiedForward;
+    write.copy_of = resident.indexed.location;
+    (void)writes_->Enqueue(std::move(write));
+  }
+}
+
+void Janitor::ContinueDraining(const SegmentInfo& info, int64_t now_ns) {
+  const auto survey = Look(info, now_ns);
+  if (!survey.ok()) return;
+  if (survey->num_live == 0) return Remove(*survey);
+  // Copies that were lost on the way are made again.
+  CopyForward(*survey);
+}
+
+void Janitor::Remove(const Survey& survey) {
+  for (const Resident& resident : survey.residents) {
+    if (resident.live) {
+      ++context_->counters.retention_breaches[static_cast<size_t>(resident.indexed.retention)];
+    }
+    context_->Forget(resident.entry.key, resident.indexed);
+  }
+  const auto number = static_cast<uint32_t>(survey.info.number);
+  const Status logged = LogOp(survey.info.folder, IndexOp::kSegmentRemoved, number, {}, 0);
+  const Status removed = context_->files->Remove(survey.info.path);
+  if (!logged.ok() || !removed.ok()) {
+    Log(LogLevel::kWarning, "kv.segment_removal",
+        {{"path", survey.info.path}, {"log", logged}, {"remove", removed}});
+  }
+  context_->segments.Remove(survey.info.id);
+  ++context_->counters.removed_segments;
+}
+
+std::vector<JanitorAction> Janitor::FreeSpace(double free_share, bool dry_run) {
+  const int64_t now_ns = context_->wall_clock->UnixNs();
+  const int64_t segment_bytes = context_->options.layout.segment_bytes();
+  std::vector<Survey> surveys;
+  for (const SegmentInfo& info : OwnedSealed()) {
+    if (info.superblock.retention == static_cast<uint8_t>(RetentionClass::kPinned)) continue;
+    auto survey = Look(info, now_ns);
+    if (survey.ok()) surveys.push_back(*std::move(survey));
+  }
+  std::ranges::sort(surveys, {}, &Survey::value);
+  const auto most_bytes =
+      static_cast<int64_t>((1.0 - free_share) * static_cast<double>(context_->options.space_bytes));
+  int64_t used_bytes = context_->segments.size() * segment_bytes;
+  std::vector<JanitorAction> actions;
+  for (const Survey& survey : surveys) {
+    if (used_bytes <= most_bytes) break;
+    actions.push_back(Describe(survey.info, "remove", "pressure", survey.num_live));
+    if (!dry_run) Remove(survey);
+    used_bytes -= segment_bytes;
+  }
+  return actions;
+}
+
+Result<IndexLog*> Janitor::LogOf(const std::string& folder) {
+  if (folder == writes_->folder()) return writes_->log();
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<IndexLog>& log = logs_[folder];
+  if (log == nullptr) {
+    DI_ASSIGN_OR_RETURN(log, IndexLog::Open(context_->files, folder));
+  }
+  return log.get();
+}
+
+Status Janitor::LogOp(const std::string& folder, IndexOp op, uint32_t segment_number,
+                      const BlockKey& key, uint64_t tenant_tag) {
+  DI_ASSIGN_OR_RETURN(IndexLog* const log, LogOf(folder));
+  return log->AppendOp(op, segment_number, key, tenant_tag);
+}
+
+void Janitor::WriteTouches() {
+  std::unordered_map<uint64_t, uint32_t> touched;
+  {
+    const std::lock_guard lock(mutex_);
+    touched.swap(touched_);
+  }
+  std::map<std::string, std::vector<TouchItem>> by_folder;
+  for (const auto& [place, count] : touched) {
+    const auto info = context_->segments.Find(static_cast<uint32_t>(place >> 32));
+    if (!info || !Owns(info->folder)) continue;
+    by_folder[info->folder].push_back(
+        {static_cast<uint32_t>(info->number), static_cast<uint16_t>(place & 0xFFFF),
+         static_cast<uint16_t>(std::min<uint32_t>(count, std::numeric_limits<uint16_t>::max()))});
+  }
+  const auto hour = static_cast<uint32_t>(context_->wall_clock->UnixNs() / kNsPerHour);
+  for (const auto& [folder, items] : by_folder) {
+    const auto file = context_->files->Open(folder + "/touch.log", OpenMode::kCreateOrOpen, false);
+    if (!file.ok()) continue;  // advisory: retention shrinks, nothing breaks
+    const auto size = (*file)->Size();
+    if (!size.ok()) continue;
+    int64_t offset = *size / kPageBytes * kPageBytes;
+    for (size_t begin = 0; begin < items.size(); begin += kTouchesPerPage) {
+      TouchPage page;
+      page.hour = hour;
+      page.count = static_cast<uint16_t>(std::min(kTouchesPerPage, items.size() - begin));
+      std::copy_n(items.begin() + static_cast<std::ptrdiff_t>(begin), page.count,
+                  page.items.begin());
+      page.Seal();
+      if (!(*file)->WriteAt(AsBytes(page), offset).ok()) break;
+      offset += kPageBytes;
+    }
+    (void)(*file)->SyncData();
+  }
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,99 @@
+// Keeps a store within its promises and its space: expiry, copying forward, eviction under
+// pressure, the touch log (kv_format.md §19). Works only on folders that this process owns.
+// Thread rule: one thread, or the caller's. Owner: the store.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcache/block_load.h"
+#include "kvcache/store_context.h"
+#include "kvcache/write_behind.h"
+
+namespace deepinfer {
+
+// What the janitor did, or would do, with a segment.
+struct JanitorAction {
+  std::string path;
+  std::string action;  // "remove", "copy_forward", "move_bucket"
+  std::string reason;  // "expired", "pressure", "erased"
+  int64_t live_records = 0;
+  int64_t records = 0;
+};
+
+class Janitor {
+ public:
+  Janitor(StoreContext* context, BlockLoader* loader) : context_(context), loader_(loader) {}
+  // Where copies go; before the first round.
+  void UseWriter(WriteBehind* writes) { writes_ = writes; }
+
+  // One round over all owned segments.
+  std::vector<JanitorAction> Step();
+  // What a round would do now, without doing it.
+  std::vector<JanitorAction> Plan();
+  // Evicts by value until at least this share of the space is free.
+  std::vector<JanitorAction> FreeSpace(double free_share, bool dry_run);
+
+  // Counts uses for the touch log.
+  void NoteTouch(const BlockLocation& location);
+  // Appends the uses since the last call to the logs of their folders.
+  void WriteTouches();
+  // The segments that hold these records must be rewritten without them.
+  void RewriteSoon(uint32_t segment);
+  // A folder of an owner that is gone, to be treated like our own.
+  void Own(const std::string& folder);
+  bool Owns(const std::string& folder) const;
+  // Appends to the log of an owned folder.
+  Status LogOp(const std::string& folder, IndexOp op, uint32_t segment_number, const BlockKey& key,
+               uint64_t tenant_tag);
+
+ private:
+  struct Resident {
+    IndexEntry entry;
+    IndexedBlock indexed;
+    uint32_t record = 0;
+    bool live = false;  // inside its deadline
+  };
+  struct Survey {
+    SegmentInfo info;
+    KvBlockLayout layout;
+    std::vector<Resident> residents;  // records that the index still points to
+    int64_t num_live = 0;
+    int64_t last_deadline_ns = 0;
+    double value = 0;
+  };
+
+  Result<Survey> Look(const SegmentInfo& info, int64_t now_ns) const;
+  std::vector<SegmentInfo> OwnedSealed() const;
+  bool ExpiryFrozen(int64_t now_ns);
+  void Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
+              std::vector<JanitorAction>* actions);
+  void ContinueDraining(const SegmentInfo& info, int64_t now_ns);
+  bool MayMoveBucket(const Survey& survey);
+  void CopyForward(const Survey& survey);
+  void Remove(const Survey& survey);
+  double ValueOf(const Resident& resident, int64_t now_ns) const;
+  Result<IndexLog*> LogOf(const std::string& folder);
+
+  StoreContext* context_;
+  BlockLoader* loader_;
+  WriteBehind* writes_ = nullptr;
+  mutable std::mutex mutex_;  // guards the members below
+  std::set<std::string> owned_;
+  std::map<std::string, std::unique_ptr<IndexLog>> logs_;
+  std::unordered_map<uint64_t, uint32_t> touched_;  // by segment and record
+  std::set<uint32_t> rewrite_;
+  // Expiry stands still until then after a jump of the calendar.
+  int64_t frozen_until_us_ = 0;
+  int64_t last_unix_ns_ = 0;
+  int64_t last_us_ = 0;
+  int64_t touches_written_us_ = 0;
+  int64_t halved_us_ = 0;
+};
+
+}  // namespace deepinfer

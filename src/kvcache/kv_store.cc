@@ -1,0 +1,302 @@
+#include "kvcache/kv_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "kvcache/segment_file.h"
+#include "kvcache/store_folders.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kWriterWaitUs = 50'000;
+constexpr auto kJanitorPause = std::chrono::seconds(10);
+
+std::unique_ptr<ReadBackend> MakeBackend(const KvStoreOptions& options) {
+  if (options.io_threads == 0) return MakeInlineReads();
+  if (options.io_uring) {
+    auto rings = MakeUringReads(options.io_depth);
+    if (rings.ok()) return *std::move(rings);
+    Log(LogLevel::kInfo, "kv.no_io_uring", {{"status", rings.status()}});
+  }
+  return MakeThreadReads(options.io_threads);
+}
+
+}  // namespace
+
+std::string_view MissReasonName(MissReason reason) {
+  switch (reason) {
+    case MissReason::kNone:
+      return "none";
+    case MissReason::kAbsent:
+      return "absent";
+    case MissReason::kReplayGen:
+      return "replay_gen";
+    case MissReason::kTierOff:
+      return "breaker";
+  }
+  return "unknown";
+}
+
+KvStore::KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* clock,
+                 const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend)
+    : context_(options, files, clock, wall_clock),
+      loader_(&context_, std::move(backend)),
+      janitor_(&context_, &loader_) {}
+
+Result<std::unique_ptr<KvStore>> KvStore::Open(const KvStoreOptions& options, FileSystem* files,
+                                               const Clock* clock, const WallClock* wall_clock) {
+  DI_RETURN_IF_ERROR(options.layout.Validate());
+  std::unique_ptr<KvStore> store(
+      new KvStore(options, files, clock, wall_clock, MakeBackend(options)));
+  DI_RETURN_IF_ERROR(store->Begin());
+  if (options.background_threads) {
+    store->StartThreads();
+  } else {
+    while (store->LoadNextSegment()) {
+    }
+  }
+  return store;
+}
+
+Status KvStore::Begin() {
+  const KvStoreOptions& options = context_.options;
+  FileSystem* files = context_.files;
+  DI_RETURN_IF_ERROR(
+      PrepareNamespace(files, options.dir, options.namespace_id, options.namespace_text));
+  const std::string folder = NamespaceFolder(options.dir, options.namespace_id);
+  DI_ASSIGN_OR_RETURN(lock_, files->Lock(folder + "/" + options.node + ".lock"));
+
+  // The lock says that earlier epochs of this node are over: they are ours now.
+  DI_ASSIGN_OR_RETURN(const auto epochs, ListEpochFolders(files, folder));
+  for (const EpochFolder& epoch : epochs) {
+    if (epoch.node != options.node) continue;
+    const std::string path = folder + "/" + epoch.name;
+    FolderRecovery recovery(&context_, path, true);
+    if (const Status status = recovery.Begin(); !status.ok()) {
+      Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", path}, {"status", status}});
+      continue;
+    }
+    if (recovery.RemoveIfEmpty()) continue;
+    janitor_.Own(path);
+    recoveries_.push_back(std::move(recovery));
+  }
+
+  DI_ASSIGN_OR_RETURN(const uint64_t epoch, RandomEpoch());
+  const std::string own = folder + "/" + EpochFolderName(options.node, epoch);
+  DI_ASSIGN_OR_RETURN(const bool made, files->MakeDirectory(own));
+  if (!made) return Unavailable(own + " exists: the random numbers repeat");
+  DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
+  DI_ASSIGN_OR_RETURN(auto log, IndexLog::Open(files, own));
+  writes_ = std::make_unique<WriteBehind>(&context_, own, epoch, std::move(log));
+  janitor_.Own(own);
+  janitor_.UseWriter(writes_.get());
+  return OkStatus();
+}
+
+bool KvStore::LoadNextSegment() {
+  while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
+  if (recoveries_.empty()) return false;
+  if (const uint32_t id = recoveries_.back().LoadNext(); id != 0) janitor_.RewriteSoon(id);
+  return true;
+}
+
+void KvStore::StartThreads() {
+  writer_ = std::thread([this] { WriterLoop(); });
+  janitor_thread_ = std::thread([this] { JanitorLoop(); });
+}
+
+KvStore::~KvStore() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stop_signal_.notify_all();
+  if (writes_ != nullptr) writes_->Wake();
+  if (writer_.joinable()) writer_.join();
+  if (janitor_thread_.joinable()) janitor_thread_.join();
+  if (writes_ == nullptr) return;
+  writes_->Flush(true);
+  janitor_.WriteTouches();
+}
+
+void KvStore::WriterLoop() {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return;
+    }
+    writes_->WaitForWork(kWriterWaitUs);
+    writes_->Step();
+  }
+}
+
+void KvStore::JanitorLoop() {
+  const auto stopped = [this] { return stop_; };
+  for (std::unique_lock lock(mutex_); !stop_;) {
+    lock.unlock();
+    // Loading comes first: an unknown segment cannot expire.
+    const bool loading = LoadNextSegment();
+    if (!loading) (void)janitor_.Step();
+    lock.lock();
+    if (!loading) stop_signal_.wait_for(lock, kJanitorPause, stopped);
+  }
+}
+
+LookupResult KvStore::Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const {
+  LookupResult result;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto indexed = context_.index.Find(keys[i]);
+    if (!indexed) {
+      result.reason = MissReason::kAbsent;
+      break;
+    }
+    if (indexed->replay_gen > max_replay_gen) {
+      result.reason = MissReason::kReplayGen;
+      break;
+    }
+    result.blocks.push_back({keys[i], static_cast<uint32_t>(i), *indexed});
+  }
+  return result;
+}
+
+std::unique_ptr<KvLoad> KvStore::BeginLoad(std::vector<BlockRequest> blocks, int64_t deadline_us) {
+  return loader_.Begin(std::move(blocks), deadline_us);
+}
+
+PublishResult KvStore::Publish(const PublishRequest& request, std::span<const std::byte> payload) {
+  DI_CHECK(static_cast<int64_t>(payload.size()) == context_.options.layout.payload_bytes());
+  if (context_.index.Contains(request.key) || writes_->IsPending(request.key)) {
+    ++context_.counters.already_stored;
+    return PublishResult::kExists;
+  }
+  const int64_t quota_bytes = context_.options.tenant_quota_bytes;
+  if (quota_bytes > 0 && context_.tenants.BytesOf(context_.tenants.SlotOf(request.tenant_tag)) >
+                             quota_bytes + quota_bytes / 10) {
+    ++context_.counters.dropped_writes;
+    return PublishResult::kDroppedQuota;
+  }
+  BlockWrite write;
+  write.record = PageBuffer(context_.options.layout.record_bytes());
+  if (!write.record.ok()) {
+    ++context_.counters.dropped_writes;
+    return PublishResult::kDroppedFull;
+  }
+  std::ranges::copy(payload, write.record.bytes().subspan(kRecordHeaderBytes).begin());
+  const int64_t now_ns = context_.wall_clock->UnixNs();
+  RecordHeader& header = write.header;
+  header.key = request.key;
+  if (request.block_number > 0) {
+    std::copy_n(request.parent.bytes.begin(), header.parent_prefix.size(),
+                header.parent_prefix.begin());
+  }
+  header.block_number = request.block_number;
+  header.retention = static_cast<uint8_t>(request.retention);
+  header.tenant_tag = request.tenant_tag;
+  header.replay_gen = request.replay_gen;
+  header.created_ns = static_cast<uint64_t>(now_ns);
+  header.flags = (request.has_generated ? kRecordHasGenerated : 0) |
+                 (request.public_scope ? kRecordPublicScope : 0);
+  const RetentionPolicy& policy = context_.Policy(request.retention);
+  write.deadline_ns = policy.DeadlineNs(now_ns);
+  if (request.max_lifetime_hours > 0 &&
+      (policy.ttl_hours == 0 || request.max_lifetime_hours < policy.ttl_hours)) {
+    write.deadline_ns = now_ns + request.max_lifetime_hours * kNsPerHour;
+    header.flags |= kRecordAbsoluteDeadline;
+  }
+  const PublishResult result = writes_->Enqueue(std::move(write));
+  if (result == PublishResult::kQueued) context_.reuse.BeginRest(request.retention, 0);
+  return result;
+}
+
+void KvStore::Touch(std::span<const BlockKey> keys, RetentionClass retention) {
+  const uint32_t minute = StoreMinute(context_.wall_clock->UnixNs());
+  for (const BlockKey& key : keys) {
+    const auto indexed = context_.index.Find(key);
+    if (!indexed) continue;
+    const int64_t rested = int64_t{minute} - indexed->touched_minute;
+    context_.reuse.EndRest(indexed->retention, indexed->touches, std::max<int64_t>(0, rested));
+    context_.reuse.BeginRest(indexed->retention,
+                             static_cast<uint8_t>(std::min<int>(indexed->touches + 1, 255)));
+    janitor_.NoteTouch(indexed->location);
+  }
+  context_.index.Touch(keys, minute, retention);
+}
+
+Result<int64_t> KvStore::EraseKeys(std::span<const BlockKey> keys) {
+  int64_t erased = 0;
+  for (const BlockKey& key : keys) {
+    const auto indexed = context_.index.Find(key);
+    if (!indexed) continue;
+    const auto info = context_.segments.Find(indexed->location.segment);
+    // Out of the index first: it must not be served while the log is written.
+    context_.Forget(key, *indexed);
+    ++erased;
+    ++context_.counters.erased_blocks;
+    if (!info) continue;
+    DI_RETURN_IF_ERROR(janitor_.LogOp(info->folder, IndexOp::kEraseKey, 0, key, 0));
+    janitor_.RewriteSoon(info->id);
+  }
+  return erased;
+}
+
+Result<int64_t> KvStore::EraseTenant(uint64_t tenant_tag) {
+  int64_t erased = 0;
+  std::vector<std::string> folders;
+  for (const SegmentInfo& info : context_.segments.List()) {
+    auto content = ReadSegment(context_.files, info.path, context_.options.namespace_id);
+    if (!content.ok()) continue;
+    bool hit = false;
+    for (size_t i = 0; i < content->entries.size(); ++i) {
+      const IndexEntry& entry = content->entries[i];
+      if (entry.tenant_tag != tenant_tag) continue;
+      hit = true;
+      const auto indexed = context_.index.Find(entry.key);
+      if (!indexed || indexed->location != BlockLocation{info.id, static_cast<uint32_t>(i)}) {
+        continue;
+      }
+      context_.Forget(entry.key, *indexed);
+      ++erased;
+      ++context_.counters.erased_blocks;
+    }
+    if (!hit) continue;
+    janitor_.RewriteSoon(info.id);
+    if (std::ranges::count(folders, info.folder) == 0) folders.push_back(info.folder);
+  }
+  for (const std::string& folder : folders) {
+    DI_RETURN_IF_ERROR(janitor_.LogOp(folder, IndexOp::kEraseTenant, 0, {}, tenant_tag));
+  }
+  return erased;
+}
+
+bool KvStore::Drain(int64_t deadline_us) {
+  while (writes_->busy() && context_.clock->NowUs() < deadline_us) {
+    if (context_.options.background_threads) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else {
+      writes_->Flush(false);
+    }
+  }
+  return !writes_->busy();
+}
+
+KvStoreStats KvStore::Stats() const {
+  KvStoreStats stats;
+  stats.blocks = context_.index.size();
+  stats.index_bytes = context_.index.resident_bytes();
+  stats.queued_bytes = writes_->queued_bytes();
+  stats.reads_in_flight = loader_.reads_in_flight();
+  for (const SegmentInfo& info : context_.segments.List()) {
+    ++stats.segments;
+    ++stats.segments_by_class[info.superblock.retention % kNumRetentionClasses];
+  }
+  stats.disk_bytes = stats.segments * context_.options.layout.segment_bytes();
+  stats.tier_state = loader_.TierState();
+  stats.read_backend = loader_.backend_name();
+  return stats;
+}
+
+}  // namespace deepinfer

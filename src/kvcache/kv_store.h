@@ -1,0 +1,127 @@
+// The persistent store of one namespace under one root: what the engine, the hand-off and the tools
+// call (kv_format.md §15-§19).
+//
+// Bytes are opaque: a block is layout.payload_bytes() of payload. It is a cache: the last second
+// may be lost, a block may be gone at any time, wrong bytes are never returned. Thread rule: any
+// thread, except where a call says otherwise.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvcache/block_load.h"
+#include "kvcache/janitor.h"
+#include "kvcache/recovery.h"
+#include "kvcache/store_context.h"
+#include "kvcache/write_behind.h"
+
+namespace deepinfer {
+
+// Why a lookup ended where it did.
+enum class MissReason : uint8_t { kNone, kAbsent, kReplayGen, kTierOff };
+std::string_view MissReasonName(MissReason reason);
+
+struct LookupResult {
+  std::vector<BlockRequest> blocks;       // leading ones that are stored, to be given to BeginLoad
+  MissReason reason = MissReason::kNone;  // of the first block that is missing
+};
+
+// A block to be stored.
+struct PublishRequest {
+  BlockKey key;
+  BlockKey parent;  // the root for block 0
+  uint32_t block_number = 0;
+  RetentionClass retention = RetentionClass::kChat;
+  uint64_t tenant_tag = 0;
+  uint16_t replay_gen = 0;
+  bool has_generated = false;
+  bool public_scope = false;
+  // Longest life in hours, shorter than the class allows: no touch extends it. 0: none.
+  int64_t max_lifetime_hours = 0;
+};
+
+struct KvStoreStats {
+  int64_t blocks = 0;
+  int64_t segments = 0;
+  int64_t disk_bytes = 0;
+  int64_t index_bytes = 0;
+  int64_t queued_bytes = 0;
+  int64_t reads_in_flight = 0;
+  std::array<int64_t, kNumRetentionClasses> segments_by_class{};
+  std::string tier_state;    // "on", "degraded: …", "off: …"
+  std::string read_backend;  // "io_uring", "threads", "inline"
+};
+
+class KvStore {
+ public:
+  // Opens or creates the store, becomes the owner of this node's folders and seals what earlier
+  // processes left open. Segments are loaded newest first, in the background when the options say
+  // so. resource_exhausted when another process of this node has the store open; data_corruption
+  // when the folder belongs to another namespace. files and clocks are borrowed.
+  static Result<std::unique_ptr<KvStore>> Open(const KvStoreOptions& options, FileSystem* files,
+                                               const Clock* clock, const WallClock* wall_clock);
+  // Joins every thread, then writes and seals what is queued.
+  ~KvStore();
+
+  // The leading blocks that are stored with replay_gen <= max_replay_gen. No system call.
+  LookupResult Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const;
+  // Starts loading blocks of a Lookup. Partial success is a prefix; the load ends before the store.
+  std::unique_ptr<KvLoad> BeginLoad(std::vector<BlockRequest> blocks, int64_t deadline_us);
+  // Copies payload [layout.payload_bytes()] before it returns; never waits for the disk.
+  PublishResult Publish(const PublishRequest& request, std::span<const std::byte> payload);
+  // Marks the blocks of a hit as used now and keeps them at least as long as the class says.
+  void Touch(std::span<const BlockKey> keys, RetentionClass retention);
+
+  // The blocks are never served again; their bytes leave the disk when the janitor has rewritten
+  // the segments. The number of blocks erased.
+  Result<int64_t> EraseKeys(std::span<const BlockKey> keys);
+  Result<int64_t> EraseTenant(uint64_t tenant_tag);
+
+  // Writes and commits everything queued; then seals, when asked. Not with background threads.
+  void Flush(bool seal) { writes_->Flush(seal); }
+  // One round of the writer and of the janitor. Not with background threads.
+  void RunWriter() { writes_->Step(); }
+  std::vector<JanitorAction> RunJanitor() { return janitor_.Step(); }
+  // Loads the next segment an earlier process left; false when all are loaded. Not with background
+  // threads.
+  bool LoadNextSegment();
+  // Waits until everything queued so far is committed, at most until the deadline; true when it is.
+  bool Drain(int64_t deadline_us);
+
+  Janitor* janitor() { return &janitor_; }
+  BlockLoader* loader() { return &loader_; }
+  const StoreContext& context() const { return context_; }
+  const StoreCounters& counters() const { return context_.counters; }
+  KvStoreStats Stats() const;
+
+ private:
+  KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* clock,
+          const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend);
+
+  Status Begin();
+  void StartThreads();
+  void WriterLoop();
+  void JanitorLoop();
+
+  StoreContext context_;
+  std::unique_ptr<FileLock> lock_;
+  std::vector<FolderRecovery> recoveries_;  // folders with segments still to be loaded
+  BlockLoader loader_;
+  std::unique_ptr<WriteBehind> writes_;
+  Janitor janitor_;
+
+  std::mutex mutex_;
+  std::condition_variable stop_signal_;
+  bool stop_ = false;
+  std::thread writer_;
+  std::thread janitor_thread_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,63 @@
+// One block as a record: building it around a payload, and the checks that every read passes
+// through (kv_format.md §10).
+// Thread rule: pure functions on the caller's buffers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kvcache/format.h"
+
+namespace deepinfer {
+
+// Why bytes are not the record that was asked for.
+enum class RecordFault : uint8_t {
+  kNone,
+  kHeader,   // magic, version or checksum of the header
+  kForeign,  // whole, but of another format, size or writer
+  kKey,      // of another block
+  kSection,  // a section's table entry or checksum
+  kTrailer,
+  kAuthentic,  // encrypted, and the tag does not match
+};
+std::string_view RecordFaultName(RecordFault fault);
+
+// Fills the fields of `header` that follow from the layout (format, sections, sizes), checksums
+// the payload that stands at kRecordHeaderBytes in `record`, and writes header, trailer and zero
+// fill around it. record [layout.record_bytes()].
+void SealRecord(const KvBlockLayout& layout, RecordHeader header, std::span<std::byte> record);
+
+// Checks header and trailer only: enough to list a segment, not to serve it.
+RecordFault CheckRecordFrame(const KvBlockLayout& layout, std::span<const std::byte> record);
+
+// All checks: the frame, the full key, the block number and every section's checksum.
+RecordFault VerifyRecord(const KvBlockLayout& layout, std::span<const std::byte> record,
+                         const BlockKey& key, uint32_t block_number);
+
+// The frame's bytes of a record in memory.
+inline RecordHeader HeaderOf(std::span<const std::byte> record) {
+  return FromBytes<RecordHeader>(record);
+}
+inline std::span<const std::byte> PayloadOf(const KvBlockLayout& layout,
+                                            std::span<const std::byte> record) {
+  return record.subspan(kRecordHeaderBytes, static_cast<size_t>(layout.payload_bytes()));
+}
+
+// A sealed segment's footer pages: [layout.footer_pages() pages].
+std::vector<std::byte> BuildFooter(const KvBlockLayout& layout, const Superblock& superblock,
+                                   std::span<const IndexEntry> entries, uint64_t sealed_ns);
+// The entries of a footer, or data_corruption. Every entry is checked.
+Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
+                                            const Superblock& superblock,
+                                            std::span<const std::byte> footer);
+
+// The intact entries at the begin of an index log; the rest is a torn tail.
+std::vector<IndexEntry> ParseIndexLog(std::span<const std::byte> log);
+
+// The index entry that lists a record.
+IndexEntry EntryOf(const RecordHeader& header, uint32_t segment_number, uint32_t page);
+
+}  // namespace deepinfer

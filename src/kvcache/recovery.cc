@@ -1,0 +1,190 @@
+#include "kvcache/recovery.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "kvcache/index_log.h"
+#include "kvcache/segment_file.h"
+
+namespace deepinfer {
+namespace {
+
+// Pages of touch.log kept by a reader: far beyond a week of hours for a large store.
+constexpr int64_t kMaxTouchLogBytes = int64_t{4} << 30;
+
+uint64_t PlaceKey(uint32_t segment_number, uint32_t place) {
+  return uint64_t{segment_number} << 32 | place;
+}
+
+}  // namespace
+
+Status FolderRecovery::Begin() {
+  DI_ASSIGN_OR_RETURN(const auto names, context_->files->List(folder_));
+  for (const std::string& name : names) {
+    const auto parsed = ParseSegmentFileName(name);
+    any_segment_ = any_segment_ || parsed.has_value();
+    if (parsed && parsed->extension != "bad") names_.push_back(name);
+  }
+  // Numbers ascend, so the last name is the newest segment.
+  std::ranges::sort(names_);
+  DI_RETURN_IF_ERROR(ReadErasures());
+  return ReadTouches();
+}
+
+bool FolderRecovery::RemoveIfEmpty() {
+  if (!owned_ || any_segment_) return false;
+  // The logs speak of segments that are gone. Somebody's other file keeps the folder.
+  for (const char* name : {"/index.log", "/touch.log"}) {
+    (void)context_->files->Remove(folder_ + name);
+  }
+  return context_->files->RemoveDirectory(folder_).ok();
+}
+
+// An erasure hits everything that the log added before it.
+Status FolderRecovery::ReadErasures() {
+  DI_ASSIGN_OR_RETURN(const auto entries, ReadIndexLog(context_->files, folder_));
+  const auto is = [](const IndexEntry& entry, IndexOp op) {
+    return entry.op == static_cast<uint8_t>(op);
+  };
+  const bool any = std::ranges::any_of(entries, [&](const IndexEntry& entry) {
+    return is(entry, IndexOp::kEraseKey) || is(entry, IndexOp::kEraseTenant);
+  });
+  if (!any) return OkStatus();
+  std::unordered_multimap<BlockKey, uint64_t, BlockKeyHash> by_key;
+  std::unordered_multimap<uint64_t, uint64_t> by_tenant;
+  for (const IndexEntry& entry : entries) {
+    if (is(entry, IndexOp::kAdd)) {
+      const uint64_t place = PlaceKey(entry.segment_number, entry.page);
+      by_key.emplace(entry.key, place);
+      by_tenant.emplace(entry.tenant_tag, place);
+    } else if (is(entry, IndexOp::kEraseKey)) {
+      const auto [first, last] = by_key.equal_range(entry.key);
+      for (auto it = first; it != last; ++it) erased_.insert(it->second);
+      by_key.erase(first, last);
+    } else if (is(entry, IndexOp::kEraseTenant)) {
+      const auto [first, last] = by_tenant.equal_range(entry.tenant_tag);
+      for (auto it = first; it != last; ++it) erased_.insert(it->second);
+      by_tenant.erase(first, last);
+    }
+  }
+  return OkStatus();
+}
+
+Status FolderRecovery::ReadTouches() {
+  const auto bytes = ReadWholeFile(context_->files, folder_ + "/touch.log", kMaxTouchLogBytes);
+  if (bytes.status().code() == StatusCode::kNotFound) return OkStatus();
+  if (!bytes.ok()) return bytes.status();
+  for (std::span<const std::byte> rest = *bytes; rest.size() >= sizeof(TouchPage);
+       rest = rest.subspan(sizeof(TouchPage))) {
+    const auto page = FromBytes<TouchPage>(rest);
+    // Advisory and independent of each other: a broken page costs its own touches only.
+    if (!page.IsIntact()) continue;
+    const uint32_t minute = StoreMinute(int64_t{page.hour} * kNsPerHour);
+    for (size_t i = 0; i < page.count; ++i) {
+      Touched& touched =
+          touched_[PlaceKey(page.items[i].segment_number, page.items[i].record_index)];
+      touched.minute = std::max(touched.minute, minute);
+      touched.touches = static_cast<uint8_t>(
+          std::min<uint32_t>(uint32_t{touched.touches} + page.items[i].touches, 255));
+    }
+  }
+  return OkStatus();
+}
+
+uint32_t FolderRecovery::LoadNext() {
+  const std::string name = std::move(names_.back());
+  names_.pop_back();
+  return Load(name);
+}
+
+uint32_t FolderRecovery::Load(const std::string& name) {
+  std::string path = folder_ + "/" + name;
+  auto content = ReadSegment(context_->files, path, context_->options.namespace_id);
+  if (!content.ok()) {
+    Log(LogLevel::kWarning, "kv.segment_unreadable",
+        {{"path", path}, {"status", content.status()}});
+    // Kept for people to look at; a file of another version may be read by its own program.
+    if (content.status().code() != StatusCode::kDataCorruption) {
+      ++context_->counters.foreign_segments;
+    } else if (owned_) {
+      ++context_->counters.quarantined_segments;
+      (void)context_->files->Rename(path, path.substr(0, path.rfind('.')) + ".bad");
+    }
+    return 0;
+  }
+  if (content->layout != context_->options.layout) {
+    Log(LogLevel::kWarning, "kv.segment_foreign", {{"path", path}});
+    ++context_->counters.foreign_segments;
+    return 0;
+  }
+  const bool open = name.ends_with(".open");
+  if (owned_ && content->entries.empty() && open) {
+    (void)context_->files->Remove(path);
+    return 0;
+  }
+  if (owned_ && (open || !content->from_footer)) {
+    const auto now_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
+    auto sealed = SealScanned(context_->files, path, *content, now_ns);
+    if (sealed.ok()) {
+      path = *std::move(sealed);
+      ++context_->counters.sealed_segments;
+    } else {
+      Log(LogLevel::kWarning, "kv.segment_not_sealed",
+          {{"path", path}, {"status", sealed.status()}});
+    }
+  }
+  SegmentInfo info;
+  info.path = path;
+  info.folder = folder_;
+  info.number = content->superblock.segment_number;
+  info.superblock = content->superblock;
+  info.state = SegmentState::kSealed;
+  info.num_records = static_cast<int64_t>(content->entries.size());
+  const uint32_t id = context_->segments.Add(std::move(info));
+  return AddToIndex(id, *content) ? id : 0;
+}
+
+bool FolderRecovery::IsErased(const IndexEntry& entry) const {
+  return erased_.contains(PlaceKey(entry.segment_number, entry.page));
+}
+
+bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
+  const auto retention = static_cast<RetentionClass>(content.superblock.retention);
+  const RetentionPolicy& policy = context_->Policy(retention);
+  // The latest touch that the bucket allows, but not after the segment was complete: blocks may
+  // live up to a bucket longer than promised, never shorter.
+  const int64_t complete_ns = static_cast<int64_t>(
+      content.sealed_ns != 0 ? content.sealed_ns : content.superblock.created_ns);
+  int64_t touched_ns = complete_ns;
+  if (content.superblock.bucket_hour != kNoBucket && policy.ttl_hours != 0) {
+    const auto bucket_hour =
+        static_cast<int64_t>(std::min<uint64_t>(content.superblock.bucket_hour, uint64_t{1} << 31));
+    touched_ns = std::min(complete_ns, (bucket_hour - policy.ttl_hours) * kNsPerHour);
+  }
+  bool any_erased = false;
+  for (size_t i = 0; i < content.entries.size(); ++i) {
+    const IndexEntry& entry = content.entries[i];
+    if (IsErased(entry)) {
+      any_erased = true;
+      continue;
+    }
+    IndexedBlock block;
+    block.location = {id, static_cast<uint32_t>(i)};
+    block.retention = retention;
+    block.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(entry.replay_gen, 255));
+    block.tenant = context_->tenants.SlotOf(entry.tenant_tag);
+    block.touched_minute = StoreMinute(touched_ns);
+    if (const auto it = touched_.find(PlaceKey(entry.segment_number, static_cast<uint32_t>(i)));
+        it != touched_.end()) {
+      block.touched_minute = std::max(block.touched_minute, it->second.minute);
+      block.touches = it->second.touches;
+    }
+    if (context_->index.Insert(entry.key, block)) {
+      context_->tenants.Charge(block.tenant, context_->options.layout.record_bytes());
+    }
+  }
+  return any_erased;
+}
+
+}  // namespace deepinfer

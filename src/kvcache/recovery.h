@@ -1,0 +1,53 @@
+// Finding what earlier processes left: listing segments, sealing those whose writer died, replaying
+// erasures and touches into the index (kv_format.md §18).
+// Thread rule: one call at a time, on segments that no writer holds.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "kvcache/store_context.h"
+
+namespace deepinfer {
+
+// The segments of one epoch folder with what its logs say about them.
+class FolderRecovery {
+ public:
+  // owned: seal open segments, rename broken ones; else only read (another owner's folder).
+  FolderRecovery(StoreContext* context, std::string folder, bool owned)
+      : context_(context), folder_(std::move(folder)), owned_(owned) {}
+
+  // Reads the logs and lists the segments. not_found when the folder is gone.
+  Status Begin();
+  // Removes an owned folder that holds no segment, not even a bad one; false when it stays.
+  bool RemoveIfEmpty();
+  // Number of segment files still to be loaded.
+  size_t remaining() const { return names_.size(); }
+  // Loads one segment into the table and the index. The number of a segment that holds erased
+  // records, which have to leave the disk; else 0.
+  uint32_t LoadNext();
+
+ private:
+  struct Touched {
+    uint32_t minute = 0;
+    uint8_t touches = 0;
+  };
+  Status ReadTouches();
+  Status ReadErasures();
+  bool IsErased(const IndexEntry& entry) const;
+  uint32_t Load(const std::string& name);
+  // True when records were left out because they are erased.
+  bool AddToIndex(uint32_t id, const SegmentContent& content);
+
+  StoreContext* context_;
+  std::string folder_;
+  bool owned_;
+  bool any_segment_ = false;
+  std::vector<std::string> names_;                 // last is next
+  std::unordered_map<uint64_t, Touched> touched_;  // by segment number and record
+  std::unordered_set<uint64_t> erased_;            // by segment number and page
+};
+
+}  // namespace deepinfer

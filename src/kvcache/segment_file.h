@@ -1,0 +1,89 @@
+// A segment on disk: writing one record after the other, sealing, and reading back what a segment
+// holds, whatever state its writer left it in (kv_format.md §11).
+//
+// Thread rule: a SegmentWriter belongs to the writer; reading functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcache/file_system.h"
+#include "kvcache/record.h"
+
+namespace deepinfer {
+
+// "seg-0000000007.open" while it is written, ".seg" when sealed, ".bad" in quarantine.
+std::string SegmentFileName(uint64_t number, std::string_view extension);
+// The number and extension of such a name.
+struct SegmentName {
+  uint64_t number = 0;
+  std::string extension;
+};
+std::optional<SegmentName> ParseSegmentFileName(std::string_view name);
+
+class SegmentWriter {
+ public:
+  // Creates <folder>/<name>.open with space for a whole segment and its superblock.
+  static Result<std::unique_ptr<SegmentWriter>> Create(FileSystem* files, const std::string& folder,
+                                                       const KvBlockLayout& layout,
+                                                       const Superblock& superblock, bool direct);
+
+  // Writes a sealed record at the next place; its index entry. On an error the place stays free.
+  // record is page-aligned in memory.
+  Result<IndexEntry> Append(std::span<const std::byte> record);
+  // Makes appended records durable.
+  Status Sync();
+  // Writes footer and superblock, syncs, renames to .seg and syncs the folder. Only entries that a
+  // Sync covered are listed.
+  Status Seal(uint64_t now_ns);
+
+  int64_t num_records() const { return static_cast<int64_t>(entries_.size()); }
+  bool full() const { return num_records() >= layout_.segment_capacity(); }
+  const Superblock& superblock() const { return superblock_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  SegmentWriter(FileSystem* files, std::string folder, const KvBlockLayout& layout,
+                const Superblock& superblock);
+
+  FileSystem* files_;
+  std::string folder_;
+  std::string path_;
+  KvBlockLayout layout_;
+  Superblock superblock_;
+  std::unique_ptr<File> file_;
+  std::vector<IndexEntry> entries_;
+  size_t num_synced_ = 0;
+};
+
+struct SegmentContent {
+  Superblock superblock;
+  KvBlockLayout layout;
+  std::vector<IndexEntry> entries;  // one per record, in order of their places
+  bool from_footer = false;         // else the records' frames were scanned
+  uint64_t sealed_ns = 0;           // 0 when scanned
+};
+
+// What the segment at `path` holds. not_found when it is gone, unsupported for another version,
+// data_corruption when not even the superblock can be believed.
+Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
+                                   const Sha256Digest& namespace_id);
+
+// Frames in the order of their places up to the first one that does not continue the writer's
+// sequence; for segments whose writer died.
+Result<std::vector<IndexEntry>> ScanRecords(File* file, const KvBlockLayout& layout,
+                                            const Superblock& superblock);
+
+// Gives a scanned segment its footer and its sealed name; the new path.
+Result<std::string> SealScanned(FileSystem* files, const std::string& path,
+                                const SegmentContent& content, uint64_t now_ns);
+
+// Replaces the bucket in place.
+Status RewriteBucket(FileSystem* files, const std::string& path, Superblock* superblock,
+                     uint64_t bucket_hour);
+
+}  // namespace deepinfer

@@ -1,0 +1,110 @@
+#include "kvcache/store_context.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace deepinfer {
+
+int64_t RetentionPolicy::DeadlineNs(int64_t touched_ns) const {
+  return ttl_hours == 0 ? kNoDeadlineNs : touched_ns + ttl_hours * kNsPerHour;
+}
+
+uint64_t RetentionPolicy::BucketOf(int64_t deadline_ns) const {
+  if (deadline_ns == kNoDeadlineNs) return kNoBucket;
+  const int64_t width_ns = bucket_hours * kNsPerHour;
+  return static_cast<uint64_t>((deadline_ns + width_ns - 1) / width_ns * bucket_hours);
+}
+
+uint32_t SegmentTable::Add(SegmentInfo info) {
+  const std::lock_guard lock(mutex_);
+  info.id = next_id_++;
+  const uint32_t id = info.id;
+  segments_[id].info = std::move(info);
+  return id;
+}
+
+std::optional<SegmentInfo> SegmentTable::Find(uint32_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = segments_.find(id);
+  if (it == segments_.end()) return std::nullopt;
+  return it->second.info;
+}
+
+std::vector<SegmentInfo> SegmentTable::List() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<SegmentInfo> list;
+  for (const auto& [id, entry] : segments_) list.push_back(entry.info);
+  return list;
+}
+
+void SegmentTable::Remove(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  segments_.erase(id);
+  std::erase(opened_, id);
+}
+
+Result<std::shared_ptr<File>> SegmentTable::OpenForRead(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = segments_.find(id);
+  if (it == segments_.end()) return NotFound("the segment is gone");
+  Entry& entry = it->second;
+  if (entry.info.state == SegmentState::kQuarantined) return NotFound("segment in quarantine");
+  if (entry.file != nullptr) return entry.file;
+  DI_ASSIGN_OR_RETURN(auto file, files_->Open(entry.info.path, OpenMode::kRead, direct_));
+  if (opened_.size() >= kMaxOpenFiles) {
+    if (const auto oldest = segments_.find(opened_.front()); oldest != segments_.end()) {
+      oldest->second.file = nullptr;
+    }
+    opened_.erase(opened_.begin());
+  }
+  entry.file = std::move(file);
+  opened_.push_back(id);
+  return entry.file;
+}
+
+int64_t SegmentTable::size() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(segments_.size());
+}
+
+uint16_t TenantTable::SlotOf(uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  const auto it = slots_.find(tag);
+  if (it != slots_.end()) return it->second;
+  if (tags_.size() > std::numeric_limits<uint16_t>::max()) return 0;
+  const auto slot = static_cast<uint16_t>(tags_.size());
+  slots_[tag] = slot;
+  tags_.push_back(tag);
+  bytes_.push_back(0);
+  return slot;
+}
+
+uint64_t TenantTable::TagOf(uint16_t slot) const {
+  const std::lock_guard lock(mutex_);
+  return tags_[slot];
+}
+
+void TenantTable::Charge(uint16_t slot, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_[slot] += bytes;
+}
+
+int64_t TenantTable::BytesOf(uint16_t slot) const {
+  const std::lock_guard lock(mutex_);
+  return bytes_[slot];
+}
+
+std::map<uint64_t, int64_t> TenantTable::Bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::map<uint64_t, int64_t> bytes;
+  for (size_t slot = 1; slot < tags_.size(); ++slot) bytes[tags_[slot]] = bytes_[slot];
+  return bytes;
+}
+
+void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {
+  if (index.Erase(key, block.location)) {
+    tenants.Charge(block.tenant, -options.layout.record_bytes());
+  }
+}
+
+}  // namespace deepinfer

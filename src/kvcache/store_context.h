@@ -1,0 +1,136 @@
+// What the parts of a store share: options, files, clocks, index, segments, tenants and counters.
+// Thread rule: every member says its own. Owner: the store; parts borrow it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "kvcache/block_index.h"
+#include "kvcache/file_system.h"
+#include "kvcache/reuse_model.h"
+#include "kvcache/store_options.h"
+
+namespace deepinfer {
+
+struct StoreCounters {
+  std::atomic<int64_t> published{0};
+  std::atomic<int64_t> already_stored{0};
+  std::atomic<int64_t> dropped_writes{0};
+  std::atomic<int64_t> written_blocks{0};  // new ones, committed
+  std::atomic<int64_t> copied_blocks{0};   // copied forward, committed
+  std::atomic<int64_t> write_errors{0};
+  std::atomic<int64_t> loaded_blocks{0};
+  std::atomic<int64_t> read_errors{0};
+  std::atomic<int64_t> corrupt_records{0};
+  std::atomic<int64_t> quarantined_segments{0};
+  std::atomic<int64_t> foreign_segments{0};  // of another version or layout; left alone
+  std::atomic<int64_t> late_blocks{0};       // not there at the deadline of their load
+  std::atomic<int64_t> expired_blocks{0};
+  std::atomic<int64_t> erased_blocks{0};
+  std::atomic<int64_t> removed_segments{0};
+  std::atomic<int64_t> sealed_segments{0};
+  std::atomic<int64_t> moved_buckets{0};
+  std::atomic<int64_t> clock_jumps{0};
+  // Blocks taken before their deadline, by class.
+  std::array<std::atomic<int64_t>, kNumRetentionClasses> retention_breaches{};
+};
+
+enum class SegmentState : uint8_t { kOpen, kSealed, kQuarantined };
+
+struct SegmentInfo {
+  uint32_t id = 0;
+  std::string path;
+  std::string folder;   // epoch folder, which holds its index.log
+  uint64_t number = 0;  // in the folder
+  Superblock superblock;
+  SegmentState state = SegmentState::kSealed;
+  int64_t num_records = 0;
+  int32_t faults = 0;     // records that failed a check
+  bool draining = false;  // its live records are being copied; removed when they are gone
+};
+
+// Segments by number. Thread rule: any thread, one lock.
+class SegmentTable {
+ public:
+  SegmentTable(FileSystem* files, bool direct) : files_(files), direct_(direct) {}
+
+  uint32_t Add(SegmentInfo info);
+  std::optional<SegmentInfo> Find(uint32_t id) const;
+  std::vector<SegmentInfo> List() const;
+  template <typename Change>
+  void Update(uint32_t id, Change change) {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = segments_.find(id); it != segments_.end()) change(&it->second.info);
+  }
+  // Forgets the segment and closes its file once the last reader is done.
+  void Remove(uint32_t id);
+  // The file for reading, opened when needed. not_found for segments that are gone or not to be
+  // read.
+  Result<std::shared_ptr<File>> OpenForRead(uint32_t id);
+  int64_t size() const;
+
+ private:
+  struct Entry {
+    SegmentInfo info;
+    std::shared_ptr<File> file;
+  };
+  // Descriptors are few; a segment is opened again when it is read after being closed.
+  static constexpr size_t kMaxOpenFiles = 512;
+
+  FileSystem* files_;
+  bool direct_;
+  mutable std::mutex mutex_;
+  std::map<uint32_t, Entry> segments_;
+  std::vector<uint32_t> opened_;  // oldest first
+  uint32_t next_id_ = 1;
+};
+
+// Tenants by tag, with what they hold. Thread rule: any thread, one lock.
+class TenantTable {
+ public:
+  // The number of a tag; 0 for all tags beyond the first 65,535.
+  uint16_t SlotOf(uint64_t tag);
+  // 0 for the shared slot.
+  uint64_t TagOf(uint16_t slot) const;
+  void Charge(uint16_t slot, int64_t bytes);
+  int64_t BytesOf(uint16_t slot) const;
+  std::map<uint64_t, int64_t> Bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, uint16_t> slots_;
+  std::vector<uint64_t> tags_{0};
+  std::vector<int64_t> bytes_{0};
+};
+
+struct StoreContext {
+  StoreContext(const KvStoreOptions& o, FileSystem* f, const Clock* c, const WallClock* w)
+      : options(o), files(f), clock(c), wall_clock(w), segments(f, o.direct_io) {}
+
+  const RetentionPolicy& Policy(RetentionClass retention) const {
+    return options.retention[static_cast<size_t>(retention)];
+  }
+  // The block is gone from the index for good; returns its bytes to the tenant.
+  void Forget(const BlockKey& key, const IndexedBlock& block);
+
+  KvStoreOptions options;
+  FileSystem* files;
+  const Clock* clock;
+  const WallClock* wall_clock;
+  BlockIndex index;
+  SegmentTable segments;
+  TenantTable tenants;
+  ReuseModel reuse;
+  StoreCounters counters;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,44 @@
+// Names below the root of a store, the checks when one is opened, and its secret (kv_format.md
+// §15).
+// Thread rule: pure functions on the file system.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/sha256.h"
+#include "kvcache/file_system.h"
+
+namespace deepinfer {
+
+// <root>/v1/<first 16 hex digits of the namespace>.
+std::string NamespaceFolder(const std::string& root, const Sha256Digest& namespace_id);
+
+// Makes root, v1 and the namespace's folder with its ns.toml, or checks that the ns.toml there is
+// of the same namespace. text: further lines for people.
+Status PrepareNamespace(FileSystem* files, const std::string& root,
+                        const Sha256Digest& namespace_id, const std::string& text);
+
+// "<node>-<epoch, 16 hex>", and whether the name's node is this one.
+std::string EpochFolderName(const std::string& node, uint64_t epoch);
+struct EpochFolder {
+  std::string name;
+  std::string node;
+  uint64_t epoch = 0;
+};
+std::optional<EpochFolder> ParseEpochFolderName(std::string_view name);
+// Every epoch folder of a namespace.
+Result<std::vector<EpochFolder>> ListEpochFolders(FileSystem* files,
+                                                  const std::string& namespace_folder);
+
+// A new random number from the system, for epochs.
+Result<uint64_t> RandomEpoch();
+
+// The 32 bytes of <root>/v1/secret, made on first use. Whoever has it can compute keys.
+Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std::string& root);
+
+}  // namespace deepinfer

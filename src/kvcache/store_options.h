@@ -1,0 +1,53 @@
+// What a persistent store is given at start, and how long each class of blocks is kept
+// (kv_format.md §15).
+// Thread rule: immutable values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "kvcache/format.h"
+#include "kvcache/wall_clock.h"
+
+namespace deepinfer {
+
+struct RetentionPolicy {
+  int64_t ttl_hours = 0;     // after the last touch; 0 never ends
+  int64_t bucket_hours = 1;  // blocks whose deadlines lie in one bucket share segments
+
+  // First hour of a bucket edge at or after the deadline; the largest hour for no deadline.
+  uint64_t BucketOf(int64_t deadline_ns) const;
+  int64_t DeadlineNs(int64_t touched_ns) const;
+};
+
+inline constexpr uint64_t kNoBucket = ~uint64_t{0};
+inline constexpr int64_t kNoDeadlineNs = INT64_MAX;
+
+struct KvStoreOptions {
+  std::string dir;             // root of the store
+  std::string node = "local";  // names this process's folders
+  Sha256Digest namespace_id{};
+  std::string namespace_text;  // ns.toml: the fields of the namespace for people
+  KvBlockLayout layout;
+  int64_t space_bytes = int64_t{10240} << 20;
+  int64_t tenant_quota_bytes = 0;  // soft limit; writes are refused at 110 %. 0: none
+  int64_t write_queue_bytes = int64_t{256} << 20;
+  int64_t group_commit_us = 1'000'000;
+  int64_t group_commit_bytes = int64_t{64} << 20;
+  int64_t seal_idle_us = int64_t{600} * 1'000'000;
+  std::array<RetentionPolicy, kNumRetentionClasses> retention = {
+      {{6, 1}, {72, 6}, {168, 12}, {0, 1}}};  // batch, agent, chat, pinned
+  int32_t io_threads = 2;                     // 0: reads happen inside BeginLoad (tests, tools)
+  int32_t io_depth = 64;                      // reads in flight with io_uring
+  bool direct_io = true;                      // where the file system can
+  bool io_uring = true;                       // where the kernel allows it
+  // False: the caller runs RunWriter and RunJanitor (tests, tools, virtual time).
+  bool background_threads = true;
+  // Share of live records from which on a segment's file is kept and its bucket moved.
+  double move_bucket_live_share = 0.7;
+  double low_water_free_share = 0.05;
+  double high_water_free_share = 0.10;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,81 @@
+#include "kvcache/trace_replay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <unordered_set>
+
+#include "kvcache/block_pool.h"
+
+namespace deepinfer {
+namespace {
+
+// Spreads an id over a key; the pool needs its first bytes to be uniform.
+BlockKey KeyOf(uint64_t id) {
+  BlockKey key;
+  uint64_t word = id + 0x9E3779B97F4A7C15;
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+  word ^= word >> 31;
+  std::memcpy(key.bytes.data(), &word, sizeof(word));
+  std::memcpy(key.bytes.data() + sizeof(word), &id, sizeof(id));
+  return key;
+}
+
+}  // namespace
+
+Result<std::vector<TraceRequest>> SplitIds(std::span<const TraceRequest> requests,
+                                           int64_t id_tokens, int64_t block_tokens) {
+  if (block_tokens <= 0 || id_tokens % block_tokens != 0) {
+    return InvalidRequest("the tokens of an id are no multiple of those of a block");
+  }
+  const auto parts = static_cast<uint64_t>(id_tokens / block_tokens);
+  std::vector<TraceRequest> split;
+  for (const TraceRequest& request : requests) {
+    TraceRequest blocks{request.time_ms, request.input_tokens, {}};
+    const auto whole_blocks = static_cast<size_t>(request.input_tokens / block_tokens);
+    for (const uint64_t id : request.ids) {
+      for (uint64_t part = 0; part < parts && blocks.ids.size() < whole_blocks; ++part) {
+        blocks.ids.push_back(id * parts + part);
+      }
+    }
+    split.push_back(std::move(blocks));
+  }
+  return split;
+}
+
+int64_t CountUniqueIds(std::span<const TraceRequest> requests) {
+  std::unordered_set<uint64_t> unique;
+  for (const TraceRequest& request : requests) {
+    unique.insert(request.ids.begin(), request.ids.end());
+  }
+  return static_cast<int64_t>(unique.size());
+}
+
+Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t id_tokens,
+                                int64_t capacity_blocks) {
+  if (capacity_blocks < 0 || capacity_blocks >= std::numeric_limits<int32_t>::max()) {
+    return InvalidRequest("the number of blocks is out of range");
+  }
+  BlockPool pool(static_cast<int32_t>(capacity_blocks) + 1);
+  TraceTotals totals;
+  for (const TraceRequest& request : requests) {
+    std::vector<BlockKey> keys;
+    for (const uint64_t id : request.ids) keys.push_back(KeyOf(id));
+    std::vector<int32_t> table = pool.AcquireHit(keys, std::numeric_limits<uint16_t>::max());
+    const size_t hit = table.size();
+    if (!pool.Allocate(static_cast<int64_t>(keys.size() - hit), &table)) {
+      return ResourceExhausted("a prompt needs more blocks than there are");
+    }
+    for (size_t i = hit; i < keys.size(); ++i) pool.Publish(table[i], keys[i], 0);
+    pool.ReleaseChain(table);
+    ++totals.requests;
+    totals.input_tokens += request.input_tokens;
+    totals.hit_tokens += std::min(static_cast<int64_t>(hit) * id_tokens, request.input_tokens);
+  }
+  totals.unique_blocks = CountUniqueIds(requests);
+  totals.reclaimed_blocks = pool.stats().reclaimed;
+  return totals;
+}
+
+}  // namespace deepinfer

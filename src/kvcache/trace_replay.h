@@ -1,0 +1,45 @@
+// Replays a recorded sequence of prompts through the real block pool, to see what share of their
+// tokens a cache of a given size would have saved.
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+// One prompt. Ids are prefix-chained: equal ids mean equal content and an equal prefix.
+struct TraceRequest {
+  int64_t time_ms = 0;
+  int64_t input_tokens = 0;
+  std::vector<uint64_t> ids;  // one per id_tokens tokens, the last one may be partial
+};
+
+struct TraceTotals {
+  int64_t requests = 0;
+  int64_t input_tokens = 0;
+  int64_t hit_tokens = 0;
+  int64_t unique_blocks = 0;
+  int64_t reclaimed_blocks = 0;
+  double hit_rate() const {
+    return input_tokens == 0 ? 0
+                             : static_cast<double>(hit_tokens) / static_cast<double>(input_tokens);
+  }
+};
+
+// Cuts every id into id_tokens / block_tokens blocks and keeps whole blocks only.
+// invalid_request when id_tokens is no multiple of block_tokens.
+Result<std::vector<TraceRequest>> SplitIds(std::span<const TraceRequest> requests,
+                                           int64_t id_tokens, int64_t block_tokens);
+
+int64_t CountUniqueIds(std::span<const TraceRequest> requests);
+
+// Requests in order of their times through a pool of capacity_blocks blocks of id_tokens tokens.
+// resource_exhausted when one prompt alone needs more blocks than that.
+Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t id_tokens,
+                                int64_t capacity_blocks);
+
+}  // namespace deepinfer

@@ -1,0 +1,311 @@
+#include "kvcache/write_behind.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+
+namespace deepinfer {
+namespace {
+
+// Classes times the buckets that absolute deadlines keep open at one time; beyond it the segment
+// that was written longest ago is sealed early.
+constexpr size_t kMaxOpenSegments = 8;
+
+// Copies and absolute deadlines still write to earlier buckets; without any for this long the
+// segment will not fill up.
+constexpr int64_t kBucketGraceUs = int64_t{60} * 1'000'000;
+
+}  // namespace
+
+WriteBehind::WriteBehind(StoreContext* context, std::string folder, uint64_t epoch,
+                         std::unique_ptr<IndexLog> log)
+    : context_(context), folder_(std::move(folder)), epoch_(epoch), log_(std::move(log)) {}
+
+PublishResult WriteBehind::Enqueue(BlockWrite write) {
+  const auto size = static_cast<int64_t>(write.record.bytes().size());
+  const std::lock_guard lock(mutex_);
+  const bool is_copy = write.copy_of.has_value();
+  // The newest write is the one to drop: older ones are nearer to being useful.
+  if (!is_copy && queued_bytes_ + size > context_->options.write_queue_bytes) {
+    ++context_->counters.dropped_writes;
+    return PublishResult::kDroppedFull;
+  }
+  if (!pending_.insert(write.header.key).second) {
+    ++context_->counters.already_stored;
+    return PublishResult::kExists;
+  }
+  queued_bytes_ += size;
+  queue_.push_back(std::move(write));
+  ++context_->counters.published;
+  work_.notify_one();
+  return PublishResult::kQueued;
+}
+
+bool WriteBehind::IsPending(const BlockKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return pending_.contains(key);
+}
+
+int64_t WriteBehind::queued_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return queued_bytes_;
+}
+
+bool WriteBehind::busy() const {
+  const std::lock_guard lock(mutex_);
+  return !pending_.empty();
+}
+
+void WriteBehind::WaitForWork(int64_t wait_us) {
+  std::unique_lock lock(mutex_);
+  work_.wait_for(lock, std::chrono::microseconds(wait_us), [&] { return !queue_.empty(); });
+}
+
+void WriteBehind::Wake() { work_.notify_all(); }
+
+void WriteBehind::Step() {
+  WriteQueued();
+  const int64_t age_us = context_->clock->NowUs() - group_began_us_;
+  if (!group_.empty() && (age_us >= context_->options.group_commit_us ||
+                          group_bytes_ >= context_->options.group_commit_bytes)) {
+    Commit();
+  }
+  SealStale();
+}
+
+void WriteBehind::Flush(bool seal) {
+  WriteQueued();
+  Commit();
+  while (seal && !open_.empty()) Seal(open_.back().id);
+}
+
+void WriteBehind::WriteQueued() {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    if (queue_.empty()) return;
+    BlockWrite write = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    const auto size = static_cast<int64_t>(write.record.bytes().size());
+    Write(std::move(write));
+    lock.lock();
+    queued_bytes_ -= size;
+    lock.unlock();
+    if (group_bytes_ >= context_->options.group_commit_bytes) Commit();
+  }
+}
+
+void WriteBehind::Write(BlockWrite write) {
+  RecordHeader& header = write.header;
+  const auto retention = static_cast<RetentionClass>(header.retention);
+  OpenSegment* segment =
+      SegmentFor(retention, context_->Policy(retention).BucketOf(write.deadline_ns));
+  if (segment == nullptr) return Drop(header.key);
+  header.writer_id = epoch_;
+  header.sequence = next_sequence_++;
+  SealRecord(context_->options.layout, header, write.record.bytes());
+  const int64_t place = segment->writer->num_records();
+  const Result<IndexEntry> entry = segment->writer->Append(write.record.bytes());
+  if (!entry.ok()) {
+    Abandon(segment->id, entry.status());
+    return Drop(header.key);
+  }
+  segment->dirty = true;
+  segment->last_write_us = context_->clock->NowUs();
+  if (group_.empty()) group_began_us_ = segment->last_write_us;
+  group_bytes_ += static_cast<int64_t>(write.record.bytes().size());
+  group_.push_back({*entry, segment->id, static_cast<uint32_t>(place),
+                    StoreMinute(static_cast<int64_t>(header.created_ns)),
+                    (header.flags & kRecordAbsoluteDeadline) != 0, write.copy_of});
+}
+
+WriteBehind::OpenSegment* WriteBehind::SegmentFor(RetentionClass retention, uint64_t bucket_hour) {
+  for (OpenSegment& open : open_) {
+    const Superblock& superblock = open.writer->superblock();
+    if (superblock.retention != static_cast<uint8_t>(retention) ||
+        superblock.bucket_hour != bucket_hour) {
+      continue;
+    }
+    if (!open.writer->full()) return &open;
+    const uint32_t id = open.id;
+    Commit();
+    Seal(id);
+    break;
+  }
+  if (open_.size() >= kMaxOpenSegments) {
+    const uint32_t id = std::ranges::min_element(open_, {}, &OpenSegment::last_write_us)->id;
+    Commit();
+    Seal(id);
+  }
+  return CreateSegment(retention, bucket_hour);
+}
+
+Superblock WriteBehind::NewSuperblock(RetentionClass retention, uint64_t bucket_hour) {
+  const KvBlockLayout& layout = context_->options.layout;
+  Superblock superblock;
+  superblock.segment_pages = layout.segment_pages;
+  superblock.format_id = layout.format_id;
+  superblock.retention = static_cast<uint8_t>(retention);
+  superblock.num_sections = static_cast<uint8_t>(layout.sections.size());
+  superblock.record_pages = static_cast<uint16_t>(layout.record_pages());
+  superblock.capacity = static_cast<uint32_t>(layout.segment_capacity());
+  superblock.footer_pages = static_cast<uint32_t>(layout.footer_pages());
+  superblock.namespace_id = context_->options.namespace_id;
+  superblock.writer_id = epoch_;
+  superblock.segment_number = next_segment_++;
+  superblock.created_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
+  superblock.bucket_hour = bucket_hour;
+  std::ranges::copy(layout.sections, superblock.sections.begin());
+  superblock.block_tokens = layout.block_tokens;
+  superblock.Seal();
+  return superblock;
+}
+
+WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
+                                                     uint64_t bucket_hour) {
+  const Superblock superblock = NewSuperblock(retention, bucket_hour);
+  auto writer = SegmentWriter::Create(context_->files, folder_, context_->options.layout,
+                                      superblock, context_->options.direct_io);
+  if (!writer.ok()) {
+    ++context_->counters.write_errors;
+    Log(LogLevel::kWarning, "kv.segment_not_created", {{"status", writer.status()}});
+    return nullptr;
+  }
+  SegmentInfo info;
+  info.path = (*writer)->path();
+  info.folder = folder_;
+  info.number = superblock.segment_number;
+  info.superblock = superblock;
+  info.state = SegmentState::kOpen;
+  OpenSegment open;
+  open.writer = *std::move(writer);
+  open.id = context_->segments.Add(std::move(info));
+  open.last_write_us = context_->clock->NowUs();
+  open_.push_back(std::move(open));
+  return &open_.back();
+}
+
+void WriteBehind::Commit() {
+  if (group_.empty()) return;
+  for (size_t i = 0; i < open_.size();) {
+    if (open_[i].dirty) {
+      if (const Status status = open_[i].writer->Sync(); !status.ok()) {
+        // Takes its blocks out of the group.
+        Abandon(open_[i].id, status);
+        continue;
+      }
+      open_[i].dirty = false;
+    }
+    ++i;
+  }
+  std::vector<IndexEntry> entries;
+  for (const Uncommitted& block : group_) entries.push_back(block.entry);
+  if (const Status status = log_->Append(entries); !status.ok()) {
+    ++context_->counters.write_errors;
+    Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
+    // Without the log an erasure could not be told from an earlier write: give the group up.
+    for (const Uncommitted& block : group_) Drop(block.entry.key);
+  } else {
+    for (const Uncommitted& block : group_) Publish(block);
+  }
+  group_.clear();
+  group_bytes_ = 0;
+}
+
+void WriteBehind::Publish(const Uncommitted& block) {
+  const BlockLocation location{block.segment, block.record};
+  if (block.copy_of) {
+    // False when the block was erased or dropped meanwhile: then the copy is not wanted either.
+    if (context_->index.Move(block.entry.key, *block.copy_of, location)) {
+      ++context_->counters.copied_blocks;
+    }
+  } else {
+    IndexedBlock indexed;
+    indexed.location = location;
+    indexed.retention = static_cast<RetentionClass>(block.entry.retention);
+    indexed.absolute_deadline = block.absolute_deadline;
+    indexed.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(block.entry.replay_gen, 255));
+    indexed.tenant = context_->tenants.SlotOf(block.entry.tenant_tag);
+    indexed.touched_minute = block.touched_minute;
+    if (context_->index.Insert(block.entry.key, indexed)) {
+      context_->tenants.Charge(indexed.tenant, context_->options.layout.record_bytes());
+      ++context_->counters.written_blocks;
+    }
+  }
+  context_->segments.Update(block.segment, [&](SegmentInfo* info) {
+    info->num_records = std::max<int64_t>(info->num_records, int64_t{block.record} + 1);
+  });
+  const std::lock_guard lock(mutex_);
+  pending_.erase(block.entry.key);
+}
+
+WriteBehind::OpenSegment WriteBehind::TakeOpen(uint32_t id) {
+  const auto it = std::ranges::find(open_, id, &OpenSegment::id);
+  if (it == open_.end()) return {};
+  OpenSegment taken = std::move(*it);
+  open_.erase(it);
+  return taken;
+}
+
+void WriteBehind::Seal(uint32_t id) {
+  const OpenSegment segment = TakeOpen(id);
+  if (segment.writer == nullptr) return;  // abandoned by the commit before
+  const auto now_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
+  if (const Status status = segment.writer->Seal(now_ns); !status.ok()) {
+    // Its committed records are found by a scan at the next start.
+    ++context_->counters.write_errors;
+    Log(LogLevel::kWarning, "kv.segment_not_sealed",
+        {{"path", segment.writer->path()}, {"status", status}});
+    return;
+  }
+  context_->segments.Update(id, [&](SegmentInfo* info) {
+    info->state = SegmentState::kSealed;
+    info->path = segment.writer->path();
+  });
+  ++context_->counters.sealed_segments;
+  const auto number = static_cast<uint32_t>(segment.writer->superblock().segment_number);
+  if (const Status status = log_->AppendOp(IndexOp::kSegmentSealed, number, {}, 0); !status.ok()) {
+    // Peers notice the new name at their next look at the folder.
+    Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
+  }
+}
+
+void WriteBehind::SealStale() {
+  const int64_t now_us = context_->clock->NowUs();
+  const int64_t now_ns = context_->wall_clock->UnixNs();
+  for (size_t i = open_.size(); i-- > 0;) {
+    const OpenSegment& segment = open_[i];
+    if (segment.dirty) continue;
+    // New blocks of the class go to a later bucket by now.
+    const RetentionPolicy& policy =
+        context_->Policy(static_cast<RetentionClass>(segment.writer->superblock().retention));
+    const bool bucket_over =
+        segment.writer->superblock().bucket_hour < policy.BucketOf(policy.DeadlineNs(now_ns));
+    const bool idle = now_us - segment.last_write_us >= context_->options.seal_idle_us;
+    if (idle || (bucket_over && now_us - segment.last_write_us >= kBucketGraceUs)) {
+      Seal(segment.id);
+    }
+  }
+}
+
+void WriteBehind::Abandon(uint32_t id, const Status& status) {
+  const OpenSegment segment = TakeOpen(id);
+  ++context_->counters.write_errors;
+  Log(LogLevel::kWarning, "kv.segment_abandoned",
+      {{"path", segment.writer->path()}, {"status", status}});
+  // Blocks that no sync covered may not be on disk.
+  for (const Uncommitted& block : group_) {
+    if (block.segment == id) Drop(block.entry.key);
+  }
+  std::erase_if(group_, [&](const Uncommitted& block) { return block.segment == id; });
+}
+
+void WriteBehind::Drop(const BlockKey& key) {
+  ++context_->counters.dropped_writes;
+  const std::lock_guard lock(mutex_);
+  pending_.erase(key);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,108 @@
+// Blocks on their way to disk: a bounded queue, group commit, one open segment per class
+// (kv_format.md §16). Callers never wait for the disk.
+//
+// Thread rule: Enqueue from any thread; Step and Flush from one at a time. Owner: the store.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "kvcache/index_log.h"
+#include "kvcache/page_buffer.h"
+#include "kvcache/segment_file.h"
+#include "kvcache/store_context.h"
+
+namespace deepinfer {
+
+// A block to write. The payload stands in `record` at kRecordHeaderBytes.
+struct BlockWrite {
+  RecordHeader header;  // identity, class, flags, times; the rest is filled when it is written
+  PageBuffer record;
+  int64_t deadline_ns = 0;  // decides the bucket
+  // A copy of this record: the index moves to the copy instead of gaining an entry.
+  std::optional<BlockLocation> copy_of;
+};
+
+enum class PublishResult : uint8_t { kQueued, kExists, kDroppedFull, kDroppedQuota, kDroppedOff };
+
+class WriteBehind {
+ public:
+  // Writes below context->options of the given epoch folder.
+  WriteBehind(StoreContext* context, std::string folder, uint64_t epoch,
+              std::unique_ptr<IndexLog> log);
+
+  // kDroppedFull when the queue holds write_queue_bytes. Copies are taken even then.
+  PublishResult Enqueue(BlockWrite write);
+  // True when the key is queued or written but not committed.
+  bool IsPending(const BlockKey& key) const;
+
+  // Writes what is queued; commits when the group is due. Seals full, stale and idle segments.
+  void Step();
+  // Writes and commits everything now; seals open segments when asked.
+  void Flush(bool seal);
+  // Returns when there is work, or after the wait.
+  void WaitForWork(int64_t wait_us);
+  void Wake();
+
+  int64_t queued_bytes() const;
+  // Something is queued or not committed.
+  bool busy() const;
+  IndexLog* log() { return log_.get(); }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  struct Uncommitted {
+    IndexEntry entry;
+    uint32_t segment = 0;
+    uint32_t record = 0;
+    uint32_t touched_minute = 0;
+    bool absolute_deadline = false;
+    std::optional<BlockLocation> copy_of;
+  };
+  struct OpenSegment {
+    std::unique_ptr<SegmentWriter> writer;
+    uint32_t id = 0;
+    int64_t last_write_us = 0;
+    bool dirty = false;
+  };
+
+  void WriteQueued();
+  void Write(BlockWrite write);
+  // The open segment for this class and bucket, with room; null after an error.
+  OpenSegment* SegmentFor(RetentionClass retention, uint64_t bucket_hour);
+  OpenSegment* CreateSegment(RetentionClass retention, uint64_t bucket_hour);
+  Superblock NewSuperblock(RetentionClass retention, uint64_t bucket_hour);
+  void Commit();
+  void Publish(const Uncommitted& block);
+  // Both take the segment out of open_. An abandoned one cannot be trusted to take more records;
+  // what it committed stays readable.
+  void Seal(uint32_t id);
+  void Abandon(uint32_t id, const Status& status);
+  void SealStale();
+  OpenSegment TakeOpen(uint32_t id);
+  void Drop(const BlockKey& key);
+
+  StoreContext* context_;
+  const std::string folder_;
+  const uint64_t epoch_;
+  std::unique_ptr<IndexLog> log_;
+  uint64_t next_sequence_ = 1;
+  uint64_t next_segment_ = 1;
+  std::vector<OpenSegment> open_;
+  std::vector<Uncommitted> group_;
+  int64_t group_bytes_ = 0;
+  int64_t group_began_us_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::deque<BlockWrite> queue_;
+  std::unordered_set<BlockKey, BlockKeyHash> pending_;
+  int64_t queued_bytes_ = 0;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,171 @@
+#include "kvcache/block_index.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+
+#include "kvcache/breaker.h"
+#include "kvcache/reuse_model.h"
+
+namespace deepinfer {
+namespace {
+
+BlockKey Key(uint32_t number) { return {Sha256(std::to_string(number))}; }
+
+IndexedBlock At(uint32_t segment, uint32_t record) {
+  IndexedBlock block;
+  block.location = {segment, record};
+  return block;
+}
+
+TEST(BlockIndex, KeepsEveryFieldOfAnEntry) {
+  BlockIndex index;
+  IndexedBlock block = At(0xFFFFFFFF, 2338);
+  block.retention = RetentionClass::kPinned;
+  block.absolute_deadline = true;
+  block.touches = 200;
+  block.replay_gen = 255;
+  block.tenant = 65535;
+  block.touched_minute = 0xFFFFFE;
+  ASSERT_TRUE(index.Insert(Key(1), block));
+  const auto found = index.Find(Key(1));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->location, block.location);
+  EXPECT_EQ(found->retention, RetentionClass::kPinned);
+  EXPECT_TRUE(found->absolute_deadline);
+  EXPECT_EQ(found->touches, 200);
+  EXPECT_EQ(found->replay_gen, 255);
+  EXPECT_EQ(found->tenant, 65535);
+  EXPECT_EQ(found->touched_minute, 0xFFFFFEu);
+}
+
+TEST(BlockIndex, FirstWriterWinsAndOnlyTheRightLocationLeaves) {
+  BlockIndex index;
+  EXPECT_TRUE(index.Insert(Key(1), At(1, 5)));
+  EXPECT_FALSE(index.Insert(Key(1), At(2, 6)));
+  EXPECT_FALSE(index.Erase(Key(1), {2, 6}));
+  EXPECT_FALSE(index.Move(Key(1), {2, 6}, {3, 7}));
+  EXPECT_TRUE(index.Move(Key(1), {1, 5}, {3, 7}));
+  EXPECT_TRUE(index.Erase(Key(1), {3, 7}));
+  EXPECT_EQ(index.size(), 0);
+}
+
+TEST(BlockIndex, TouchesRaiseTheClassAndNeverTheAge) {
+  BlockIndex index;
+  IndexedBlock block = At(1, 1);
+  block.retention = RetentionClass::kAgent;
+  block.touched_minute = 100;
+  index.Insert(Key(1), block);
+  const std::vector<BlockKey> keys = {Key(1), Key(2)};
+  index.Touch(keys, 50, RetentionClass::kChat);
+  index.Touch(keys, 200, RetentionClass::kBatch);
+  EXPECT_EQ(index.Find(Key(1))->touched_minute, 200u);
+  EXPECT_EQ(index.Find(Key(1))->touches, 2);
+  EXPECT_EQ(index.Find(Key(1))->retention, RetentionClass::kChat);
+  for (int i = 0; i < 300; ++i) index.Touch(keys, 200, RetentionClass::kBatch);
+  EXPECT_EQ(index.Find(Key(1))->touches, 255);
+}
+
+TEST(BlockIndex, StaysCloseToThirtyTwoBytesABlock) {
+  BlockIndex index;
+  constexpr uint32_t kBlocks = 200'000;
+  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
+  EXPECT_LT(index.resident_bytes(), int64_t{kBlocks} * 48);
+  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(index.Find(Key(i))->location.record, i);
+}
+
+RC_GTEST_PROP(BlockIndexProperty, AgreesWithAMap, ()) {
+  BlockIndex index;
+  std::map<uint32_t, BlockLocation> model;
+  const auto steps = *rc::gen::inRange(1, 600);
+  for (int step = 0; step < steps; ++step) {
+    const auto number = *rc::gen::inRange<uint32_t>(0, 400);
+    const BlockLocation location{*rc::gen::inRange<uint32_t>(1, 4), number};
+    const auto it = model.find(number);
+    switch (*rc::gen::inRange(0, 4)) {
+      case 0:
+      case 1:
+        RC_ASSERT(index.Insert(Key(number), At(location.segment, location.record)) ==
+                  (it == model.end()));
+        model.try_emplace(number, location);
+        break;
+      case 2: {
+        const bool there = it != model.end() && it->second == location;
+        RC_ASSERT(index.Erase(Key(number), location) == there);
+        if (there) model.erase(it);
+        break;
+      }
+      case 3: {
+        const BlockLocation to{9, step < 0 ? 0u : static_cast<uint32_t>(step)};
+        const bool there = it != model.end() && it->second == location;
+        RC_ASSERT(index.Move(Key(number), location, to) == there);
+        if (there) it->second = to;
+        break;
+      }
+    }
+    RC_ASSERT(index.size() == static_cast<int64_t>(model.size()));
+  }
+  for (uint32_t number = 0; number < 400; ++number) {
+    const auto found = index.Find(Key(number));
+    const auto it = model.find(number);
+    RC_ASSERT(found.has_value() == (it != model.end()));
+    if (found) RC_ASSERT((found->location == it->second));
+  }
+}
+
+TEST(CircuitBreaker, OpensOnErrorsAndProbesWithGrowingPauses) {
+  CircuitBreaker breaker;
+  int64_t now_us = 0;
+  for (int i = 0; i < 3; ++i) breaker.Record(false, 1000, now_us);
+  EXPECT_FALSE(breaker.Allow(now_us));
+  EXPECT_EQ(breaker.StateText(now_us), "off: errors");
+  for (const int64_t pause_us : {5'000'000, 10'000'000, 20'000'000}) {
+    EXPECT_FALSE(breaker.Allow(now_us + pause_us - 1));
+    now_us += pause_us;
+    EXPECT_TRUE(breaker.Allow(now_us));
+    EXPECT_FALSE(breaker.Allow(now_us));  // one probe at a time
+    EXPECT_EQ(breaker.StateText(now_us), "degraded: errors");
+    breaker.Record(false, 1000, now_us);
+  }
+  now_us += 40'000'000;
+  EXPECT_TRUE(breaker.Allow(now_us));
+  breaker.Record(true, 1000, now_us);
+  EXPECT_TRUE(breaker.Allow(now_us));
+  EXPECT_EQ(breaker.StateText(now_us), "on");
+}
+
+TEST(CircuitBreaker, ToleratesRareErrors) {
+  CircuitBreaker breaker;
+  for (int i = 0; i < 2000; ++i) breaker.Record(i % 200 != 0, 1000, i);
+  EXPECT_EQ(breaker.StateText(2000), "on");
+}
+
+TEST(CircuitBreaker, OpensWhenReadsBecomeTenTimesSlower) {
+  CircuitBreaker breaker;
+  for (int i = 0; i < 512; ++i) breaker.Record(true, 20'000, i);
+  EXPECT_EQ(breaker.StateText(512), "on");
+  for (int i = 0; i < 256; ++i) breaker.Record(true, 300'000, 1000 + i);
+  EXPECT_EQ(breaker.StateText(1300), "off: latency");
+}
+
+TEST(ReuseModel, LearnsWhichBlocksComeBack) {
+  ReuseModel model;
+  for (int i = 0; i < 1000; ++i) {
+    model.BeginRest(RetentionClass::kChat, 0);
+    if (i % 4 == 0) {
+      model.EndRest(RetentionClass::kChat, 0, 5);
+      model.BeginRest(RetentionClass::kChat, 1);
+      if (i % 8 == 0) model.EndRest(RetentionClass::kChat, 1, 5);
+    }
+  }
+  EXPECT_NEAR(model.ChanceOfReuse(RetentionClass::kChat, 0, 0), 0.25, 0.02);
+  EXPECT_NEAR(model.ChanceOfReuse(RetentionClass::kChat, 1, 0), 0.5, 0.05);
+  // Nobody has come back after an hour.
+  EXPECT_LT(model.ChanceOfReuse(RetentionClass::kChat, 0, 60), 0.02);
+  model.Halve();
+  EXPECT_NEAR(model.ChanceOfReuse(RetentionClass::kChat, 0, 0), 0.25, 0.02);
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,485 @@
+// The store as its callers see it, on a file system in memory.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "kvcache/segment_file.h"
+#include "kvcache/store_folders.h"
+#include "support/kv_store_fixture.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kUsPerHour = int64_t{3600} * 1'000'000;
+
+class KvStoreTest : public testing::Test, public KvStoreFixture {
+ protected:
+  void SetUp() override { Open(); }
+  void PassHours(int64_t hours) {
+    clock.Advance(hours * kUsPerHour);
+    wall_clock.AdvanceHours(hours);
+  }
+  // Rounds until copies made by the janitor are committed and their sources removed.
+  void RunJanitorToTheEnd() {
+    for (int round = 0; round < 4; ++round) {
+      store->RunJanitor();
+      store->Flush(false);
+    }
+  }
+  std::vector<std::string> SegmentPaths() const {
+    std::vector<std::string> paths;
+    for (const SegmentInfo& info : store->context().segments.List()) paths.push_back(info.path);
+    return paths;
+  }
+};
+
+TEST_F(KvStoreTest, ReturnsCommittedBlocksBitForBit) {
+  PublishChain(1, 20);
+  EXPECT_EQ(LoadChain(1, 20), 0);  // not committed yet
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(1, 20), 20);
+  EXPECT_EQ(LoadChain(2, 20), 0);
+  EXPECT_EQ(store->counters().corrupt_records, 0);
+}
+
+TEST_F(KvStoreTest, CommitsAGroupWhenItIsOldOrLarge) {
+  Publish(1, 0);
+  store->RunWriter();
+  EXPECT_EQ(LoadChain(1, 1), 0);
+  clock.Advance(options.group_commit_us);
+  store->RunWriter();
+  EXPECT_EQ(LoadChain(1, 1), 1);
+  options.group_commit_bytes = 4 * options.layout.record_bytes();
+  Open();
+  PublishChain(2, 5);
+  store->RunWriter();
+  EXPECT_EQ(LoadChain(2, 5), 4);
+}
+
+TEST_F(KvStoreTest, StoresEachBlockOnce) {
+  EXPECT_EQ(Publish(1, 0), PublishResult::kQueued);
+  EXPECT_EQ(Publish(1, 0), PublishResult::kExists);
+  store->Flush(false);
+  EXPECT_EQ(Publish(1, 0), PublishResult::kExists);
+  EXPECT_EQ(store->counters().written_blocks, 1);
+}
+
+TEST_F(KvStoreTest, DropsTheNewestWriteWhenTheQueueIsFull) {
+  options.write_queue_bytes = 3 * options.layout.record_bytes();
+  Open();
+  for (uint32_t block = 0; block < 5; ++block) {
+    EXPECT_EQ(Publish(1, block), block < 3 ? PublishResult::kQueued : PublishResult::kDroppedFull);
+  }
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(1, 5), 3);
+  EXPECT_EQ(store->counters().dropped_writes, 2);
+  EXPECT_EQ(Publish(1, 3), PublishResult::kQueued);
+}
+
+TEST_F(KvStoreTest, FindsEverythingAgainAfterARestart) {
+  PublishChain(1, 40);  // two sealed segments and an open one
+  store->Flush(false);
+  Open();
+  EXPECT_EQ(LoadChain(1, 40), 40);
+  for (const std::string& path : SegmentPaths()) EXPECT_TRUE(path.ends_with(".seg")) << path;
+}
+
+TEST_F(KvStoreTest, HitEndsAtTheFirstBlockAboveTheGeneration) {
+  PublishRequest request;
+  Publish(1, 0, request);
+  request.replay_gen = 2;
+  Publish(1, 1, request);
+  store->Flush(false);
+  const auto keys = NumberedKeys(1, 2);
+  EXPECT_EQ(store->Lookup(keys, 2).blocks.size(), 2u);
+  const LookupResult exact = store->Lookup(keys, 0);
+  EXPECT_EQ(exact.blocks.size(), 1u);
+  EXPECT_EQ(exact.reason, MissReason::kReplayGen);
+  Open();
+  EXPECT_EQ(store->Lookup(keys, 1).blocks.size(), 1u);
+}
+
+TEST_F(KvStoreTest, RefusesAFolderOfAnotherNamespace) {
+  // Equal first 16 hex digits, another rest.
+  store.reset();
+  KvStoreOptions other = options;
+  other.namespace_id[31] ^= 1;
+  const auto opened = KvStore::Open(other, files.get(), &clock, &wall_clock);
+  EXPECT_EQ(opened.status().code(), StatusCode::kDataCorruption);
+}
+
+TEST_F(KvStoreTest, DamagedRecordsAreNeverServedAndCounted) {
+  PublishChain(1, 10);
+  store->Flush(true);
+  const std::string path = SegmentPaths()[0];
+  // Block 4: a byte of its second section.
+  files->At(path, options.layout.RecordOffset(4) + 256 + 200) ^= std::byte{1};
+  EXPECT_EQ(LoadChain(1, 10), 4);
+  EXPECT_EQ(store->counters().corrupt_records, 1);
+  EXPECT_EQ(store->Lookup(NumberedKeys(1, 10), 65535).blocks.size(), 4u);
+  // The next request computes it again and stores it.
+  EXPECT_EQ(Publish(1, 4), PublishResult::kQueued);
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(1, 10), 10);
+}
+
+TEST_F(KvStoreTest, TwoDamagedRecordsPutTheSegmentIntoQuarantine) {
+  PublishChain(1, 10);
+  store->Flush(true);
+  const std::string path = SegmentPaths()[0];
+  files->At(path, options.layout.RecordOffset(3) + 300) ^= std::byte{1};
+  files->At(path, options.layout.RecordOffset(7) + 300) ^= std::byte{1};
+  EXPECT_EQ(LoadChain(1, 10), 3);
+  EXPECT_EQ(store->counters().quarantined_segments, 1);
+  EXPECT_EQ(LoadChain(1, 3), 0);
+  Open();
+  EXPECT_EQ(LoadChain(1, 3), 0);
+}
+
+TEST_F(KvStoreTest, ASegmentThatVanishesIsAMiss) {
+  PublishChain(1, 3);
+  store->Flush(true);
+  ASSERT_TRUE(files->Remove(SegmentPaths()[0]).ok());
+  EXPECT_EQ(LoadChain(1, 3), 0);
+  EXPECT_EQ(store->counters().corrupt_records, 0);
+  EXPECT_EQ(store->Stats().blocks, 0);
+}
+
+TEST_F(KvStoreTest, ReadErrorsAreMissesAndKeepTheBlocks) {
+  PublishChain(1, 3);
+  store->Flush(true);
+  files->set_fault([](const std::string& operation, const std::string&) {
+    return operation == "read" ? Unavailable("EIO") : OkStatus();
+  });
+  EXPECT_EQ(LoadChain(1, 3), 0);
+  EXPECT_EQ(store->counters().read_errors, 1);
+  files->set_fault(nullptr);
+  EXPECT_EQ(LoadChain(1, 3), 3);
+}
+
+TEST_F(KvStoreTest, AFullDiskDropsWritesAndServesTheRest) {
+  PublishChain(1, 5);
+  store->Flush(false);
+  files->set_fault([](const std::string& operation, const std::string&) {
+    return operation == "write" ? ResourceExhausted("ENOSPC") : OkStatus();
+  });
+  PublishChain(2, 5);
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(2, 5), 0);
+  EXPECT_EQ(store->counters().dropped_writes, 5);
+  files->set_fault(nullptr);
+  EXPECT_EQ(LoadChain(1, 5), 5);
+  PublishChain(2, 5);
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(2, 5), 5);
+  Open();
+  EXPECT_EQ(LoadChain(1, 5), 5);
+  EXPECT_EQ(LoadChain(2, 5), 5);
+}
+
+TEST_F(KvStoreTest, AFailedSyncPublishesNothing) {
+  files->set_fault([](const std::string& operation, const std::string&) {
+    return operation == "sync" ? Unavailable("EIO") : OkStatus();
+  });
+  PublishChain(1, 5);
+  store->Flush(false);
+  EXPECT_EQ(store->Stats().blocks, 0);
+  EXPECT_EQ(store->counters().dropped_writes, 5);
+  EXPECT_FALSE(store->context().index.Contains(NumberedKey(1, 0)));
+  files->set_fault(nullptr);
+  PublishChain(1, 5);
+  store->Flush(false);
+  EXPECT_EQ(LoadChain(1, 5), 5);
+}
+
+TEST_F(KvStoreTest, BlocksExpireAfterTheTimeOfTheirClass) {
+  PublishRequest agent;
+  agent.retention = RetentionClass::kAgent;
+  PublishChain(1, 4, agent);
+  PublishChain(2, 4);
+  store->Flush(true);
+  PassHours(71);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  PassHours(1 + 6);  // the deadline and the width of a bucket
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 4), 0);
+  EXPECT_EQ(LoadChain(2, 4), 4);
+  EXPECT_EQ(store->counters().expired_blocks, 4);
+  EXPECT_EQ(SegmentPaths().size(), 1u);
+  for (const auto& breaches : store->counters().retention_breaches) EXPECT_EQ(breaches, 0);
+}
+
+TEST_F(KvStoreTest, TouchedBlocksAreCopiedForwardWhenTheirSegmentExpires) {
+  PublishChain(1, 4);
+  PublishChain(2, 10);
+  store->Flush(true);
+  PassHours(100);
+  store->Touch(NumberedKeys(1, 4), RetentionClass::kBatch);
+  PassHours(81);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  EXPECT_EQ(LoadChain(2, 10), 0);
+  EXPECT_EQ(store->counters().copied_blocks, 4);
+  EXPECT_EQ(store->counters().removed_segments, 1);
+  Open();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  // 168 h after the touch, and a bucket.
+  PassHours(100);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 4), 0);
+}
+
+TEST_F(KvStoreTest, MostlyLiveSegmentsStayAndMoveTheirBucket) {
+  PublishChain(1, 10);
+  PublishChain(2, 2);
+  store->Flush(true);
+  const std::string path = SegmentPaths()[0];
+  PassHours(150);
+  store->Touch(NumberedKeys(1, 10), RetentionClass::kChat);
+  PassHours(31);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(store->counters().moved_buckets, 1);
+  EXPECT_EQ(store->counters().copied_blocks, 0);
+  EXPECT_EQ(SegmentPaths(), std::vector<std::string>{path});
+  EXPECT_EQ(LoadChain(1, 10), 10);
+  EXPECT_EQ(LoadChain(2, 2), 0);
+  Open();
+  EXPECT_EQ(LoadChain(1, 10), 10);
+}
+
+TEST_F(KvStoreTest, TouchesSurviveARestart) {
+  PublishChain(1, 2);
+  PublishChain(2, 10);
+  store->Flush(true);
+  PassHours(100);
+  store->Touch(NumberedKeys(1, 2), RetentionClass::kChat);
+  Open();
+  EXPECT_EQ(store->context().index.Find(NumberedKey(1, 0))->touches, 1);
+  PassHours(81);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 2), 2);
+  EXPECT_EQ(LoadChain(2, 10), 0);
+}
+
+TEST_F(KvStoreTest, AnAbsoluteDeadlineIsNotExtended) {
+  PublishRequest brief;
+  brief.max_lifetime_hours = 10;
+  PublishChain(1, 10, brief);
+  store->Flush(true);
+  PassHours(9);
+  store->Touch(NumberedKeys(1, 10), RetentionClass::kChat);
+  PassHours(12);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 10), 0);
+  EXPECT_EQ(store->counters().moved_buckets, 0);
+}
+
+TEST_F(KvStoreTest, ExpiryWaitsAfterAJumpOfTheCalendar) {
+  PublishChain(1, 4);
+  store->Flush(true);
+  store->RunJanitor();
+  wall_clock.AdvanceHours(200);  // only the calendar
+  store->RunJanitor();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  EXPECT_EQ(store->counters().clock_jumps, 1);
+  clock.Advance(599'000'000);
+  store->RunJanitor();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  clock.Advance(2'000'000);
+  store->RunJanitor();
+  EXPECT_EQ(LoadChain(1, 4), 0);
+}
+
+TEST_F(KvStoreTest, ACalendarThatGoesBackOnlyDelaysExpiry) {
+  PublishChain(1, 4);
+  store->Flush(true);
+  store->RunJanitor();
+  wall_clock.AdvanceHours(-1);
+  store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
+  store->RunJanitor();
+  EXPECT_EQ(LoadChain(1, 4), 4);
+}
+
+TEST_F(KvStoreTest, PressureRemovesTheLeastValuableSegmentsAndCountsBreaches) {
+  options.space_bytes = 10 * options.layout.segment_bytes();
+  options.low_water_free_share = 0.25;
+  options.high_water_free_share = 0.35;
+  Open();
+  for (uint32_t chain = 1; chain <= 8; ++chain) {
+    PublishChain(chain, 14);
+    store->Flush(true);
+    PassHours(1);
+  }
+  // Chain 1 is used again and again; the others never.
+  for (int use = 0; use < 20; ++use) {
+    store->Touch(NumberedKeys(1, 14), RetentionClass::kChat);
+    PassHours(1);
+  }
+  EXPECT_EQ(SegmentPaths().size(), 8u);
+  store->RunJanitor();
+  EXPECT_EQ(SegmentPaths().size(), 6u);
+  EXPECT_EQ(LoadChain(1, 14), 14);
+  EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 28);
+}
+
+TEST_F(KvStoreTest, TenantsOverTheirQuotaAreRefusedAndGoFirst) {
+  options.tenant_quota_bytes = 10 * options.layout.record_bytes();
+  options.space_bytes = 4 * options.layout.segment_bytes();
+  options.low_water_free_share = 0.6;
+  options.high_water_free_share = 0.7;
+  Open();
+  PublishRequest small;
+  small.tenant_tag = 7;
+  PublishChain(1, 4, small);
+  store->Flush(true);
+  PublishRequest large;
+  large.tenant_tag = 8;
+  for (uint32_t block = 0; block < 12; ++block) {
+    Publish(2, block, large);
+    store->Flush(false);
+  }
+  EXPECT_EQ(Publish(2, 12, large), PublishResult::kDroppedQuota);
+  EXPECT_EQ(Publish(1, 4, small), PublishResult::kQueued);
+  store->Flush(true);
+  store->RunJanitor();
+  EXPECT_EQ(LoadChain(2, 12), 0);
+  EXPECT_EQ(LoadChain(1, 4), 4);
+  EXPECT_EQ(store->context().tenants.Bytes().at(8), 0);
+}
+
+TEST_F(KvStoreTest, ErasedBlocksNeverComeBack) {
+  PublishRequest a;
+  a.tenant_tag = 7;
+  PublishRequest b;
+  b.tenant_tag = 8;
+  PublishChain(1, 6, a);
+  PublishChain(2, 6, b);
+  PublishChain(3, 2, b);
+  store->Flush(true);
+  EXPECT_EQ(*store->EraseTenant(7), 6);
+  EXPECT_EQ(*store->EraseKeys(NumberedKeys(3, 1)), 1);
+  EXPECT_EQ(LoadChain(1, 6), 0);
+  Open();  // before the bytes are gone
+  EXPECT_EQ(LoadChain(1, 6), 0);
+  EXPECT_EQ(LoadChain(3, 2), 0);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+}
+
+TEST_F(KvStoreTest, ErasedBytesLeaveTheDisk) {
+  PublishRequest a;
+  a.tenant_tag = 7;
+  PublishChain(1, 6, a);
+  PublishChain(2, 3);
+  store->Flush(true);
+  const std::string path = SegmentPaths()[0];
+  ASSERT_EQ(*store->EraseTenant(7), 6);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(std::ranges::count(files->Paths(), path), 0);
+  EXPECT_EQ(LoadChain(2, 3), 3);
+  EXPECT_EQ(*store->EraseTenant(7), 0);
+  // What the tenant writes afterwards is served.
+  PublishChain(1, 2, a);
+  store->Flush(false);
+  Open();
+  EXPECT_EQ(LoadChain(1, 6), 2);
+}
+
+TEST_F(KvStoreTest, ALoadKeepsWhatArrivedBeforeItsDeadline) {
+  PublishChain(1, 6);
+  store->Flush(true);
+  PublishChain(1, 8);
+  store->Flush(true);
+  options.io_threads = 1;
+  options.io_uring = false;
+  Open();
+  // Reads of the second segment do not return until the test lets them.
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool blocked = false;
+  bool let_go = false;
+  // Loaded newest first: the last path is that of blocks 0 to 5.
+  const std::string fast = SegmentPaths().back();
+  files->set_fault([&](const std::string& operation, const std::string& path) {
+    if (operation != "read" || path == fast) return OkStatus();
+    std::unique_lock lock(mutex);
+    blocked = true;
+    changed.notify_all();
+    changed.wait(lock, [&] { return let_go; });
+    return OkStatus();
+  });
+  const auto found = store->Lookup(NumberedKeys(1, 8), 0).blocks;
+  ASSERT_EQ(found.size(), 8u);
+  auto load = store->BeginLoad(found, clock.NowUs() + 1000);
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return blocked; });
+  }
+  EXPECT_EQ(load->Poll(clock.NowUs()), 6);
+  EXPECT_FALSE(load->done());
+  clock.Advance(1000);
+  EXPECT_EQ(load->Poll(clock.NowUs()), 6);
+  EXPECT_TRUE(load->done());
+  EXPECT_EQ(store->counters().late_blocks, 2);
+  load.reset();  // the read that is still running owns its buffer
+  {
+    const std::lock_guard lock(mutex);
+    let_go = true;
+  }
+  changed.notify_all();
+  while (store->loader()->reads_in_flight() > 0) std::this_thread::yield();
+  files->set_fault(nullptr);
+}
+
+TEST_F(KvStoreTest, CancelIsIdempotentAndKeepsTheVerifiedPrefix) {
+  PublishChain(1, 3);
+  store->Flush(false);
+  const auto load = store->BeginLoad(store->Lookup(NumberedKeys(1, 3), 0).blocks, 1 << 30);
+  EXPECT_EQ(load->Poll(0), 3);
+  load->Cancel();
+  load->Cancel();
+  EXPECT_TRUE(load->done());
+  EXPECT_EQ(load->Poll(0), 3);
+  EXPECT_EQ(load->Payload(2).size(), static_cast<size_t>(options.layout.payload_bytes()));
+}
+
+TEST_F(KvStoreTest, ABreakerStopsReadingAfterManyErrors) {
+  PublishChain(1, 1);
+  store->Flush(true);
+  files->set_fault([](const std::string& operation, const std::string&) {
+    return operation == "read" ? Unavailable("EIO") : OkStatus();
+  });
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(LoadChain(1, 1), 0);
+  EXPECT_EQ(store->counters().read_errors, 3);
+  EXPECT_EQ(store->Stats().tier_state, "off: errors");
+  files->set_fault(nullptr);
+  clock.Advance(5'000'000);
+  EXPECT_EQ(LoadChain(1, 1), 1);
+  EXPECT_EQ(store->Stats().tier_state, "on");
+}
+
+TEST_F(KvStoreTest, KeepsTheSecretBetweenStarts) {
+  const auto first = LoadOrCreateSecret(files.get(), "/kv");
+  const auto second = LoadOrCreateSecret(files.get(), "/kv");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+}
+
+TEST_F(KvStoreTest, FilesOfANewerVersionAreLeftAlone) {
+  PublishChain(1, 3);
+  store->Flush(true);
+  const std::string path = SegmentPaths()[0];
+  store.reset();
+  files->At(path, 8) = std::byte{2};  // superblock version
+  Open();
+  EXPECT_EQ(LoadChain(1, 3), 0);
+  EXPECT_EQ(std::ranges::count(files->Paths(), path), 1);
+  files->At(path, 8) = std::byte{1};
+  Open();
+  EXPECT_EQ(LoadChain(1, 3), 3);
+}
+
+}  // namespace
+}  // namespace deepinfer
