@@ -12,6 +12,7 @@
 #include <string>
 
 #include "kvcache/record.h"
+#include "support/source_dir.h"
 
 namespace deepinfer {
 namespace {
@@ -21,8 +22,7 @@ constexpr uint64_t kTenant = 0xA0B0C0D0E0F00010;
 constexpr uint64_t kCreatedNs = 1'767'225'600'000'000'000;
 
 std::vector<std::byte> Vector(const std::string& name) {
-  std::ifstream file(std::string(DEEPINFER_SOURCE_DIR "/tests/data/kvcache/") + name,
-                     std::ios::binary);
+  std::ifstream file(SourceDir() + "/tests/data/kvcache/" + name, std::ios::binary);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const auto* first = reinterpret_cast<const std::byte*>(text.data());
   return {first, first + text.size()};
