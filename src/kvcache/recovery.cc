@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "kvcache/index_log.h"
-#include "kvcache/segment_file.h"
 
 namespace deepinfer {
 namespace {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "kvcache/segment_file.h"
 #include "kvcache/store_context.h"
 
 namespace deepinfer {
