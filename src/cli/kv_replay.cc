@@ -112,13 +112,11 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
   }
   std::string text;
   for (const CurvePoint& point : curve) {
-    text +=
-        fmt::format(options.json ? "{}{{\"share\":{},\"blocks\":{},\"hit_rate\":{:.4f}}}"
-                                 : "{}{:>6.0f} %  {:>10} blocks  hit rate {:.4f}",
-                    text.empty()   ? ""
-                    : options.json ? ","
-                                   : "\n",
-                    options.json ? point.share : 100 * point.share, point.blocks, point.hit_rate);
+    if (!text.empty()) text += options.json ? "," : "\n";
+    text += options.json ? fmt::format("{{\"share\":{},\"blocks\":{},\"hit_rate\":{:.4f}}}",
+                                       point.share, point.blocks, point.hit_rate)
+                         : fmt::format("{:>6.0f} %  {:>10} blocks  hit rate {:.4f}",
+                                       100 * point.share, point.blocks, point.hit_rate);
   }
   if (options.json) {
     text = fmt::format("{{\"requests\":{},\"block_tokens\":{},\"unique_blocks\":{},\"lru\":[{}]}}",

@@ -88,11 +88,9 @@ std::string NamespaceStats(const NamespaceView& view, bool json) {
   std::string by_class;
   for (size_t i = 0; i < kNumRetentionClasses; ++i) {
     all_blocks += blocks[i];
-    by_class += fmt::format(json ? "{}\"{}\":{}" : "{}{} {}",
-                            i == 0 ? ""
-                            : json ? ","
-                                   : ", ",
-                            kClassNames[i], blocks[i]);
+    if (i > 0) by_class += json ? "," : ", ";
+    by_class += json ? fmt::format("\"{}\":{}", kClassNames[i], blocks[i])
+                     : fmt::format("{} {}", kClassNames[i], blocks[i]);
   }
   const std::string oldest =
       first_bucket == kNoBucket ? (json ? "null" : "none") : std::to_string(first_bucket);
@@ -120,29 +118,30 @@ std::string SegmentLine(const SegmentView& segment, bool json) {
   }
   const Superblock& superblock = segment.content->superblock;
   return fmt::format(
-      json ? "{{\"path\":{},\"state\":\"{}\",\"class\":\"{}\",\"records\":{},\"bucket_hour\":{},"
-             "\"bytes\":{}}}"
-           : "{}  {}  {}  {} records  bucket {}  {} bytes",
+      fmt::runtime(json ? "{{\"path\":{},\"state\":\"{}\",\"class\":\"{}\",\"records\":{},"
+                          "\"bucket_hour\":{},\"bytes\":{}}}"
+                        : "{}  {}  {}  {} records  bucket {}  {} bytes"),
       json ? JsonString(segment.path) : segment.path, segment.extension,
       ClassName(superblock.retention), segment.content->entries.size(), superblock.bucket_hour,
       segment.size_bytes);
 }
 
 std::string BlockLine(const SegmentView& segment, const IndexEntry& entry, bool json) {
-  return fmt::format(json ? "{{\"key\":\"{}\",\"block\":{},\"replay_gen\":{},\"class\":\"{}\","
-                            "\"tenant_tag\":\"{:016x}\",\"path\":{},\"page\":{}}}"
-                          : "{}  block {}  gen {}  {}  tenant {:016x}  {} page {}",
-                     entry.key.Hex(), entry.block_number, entry.replay_gen,
-                     ClassName(entry.retention), entry.tenant_tag,
-                     json ? JsonString(segment.path) : segment.path, entry.page);
+  return fmt::format(
+      fmt::runtime(json ? "{{\"key\":\"{}\",\"block\":{},\"replay_gen\":{},\"class\":\"{}\","
+                          "\"tenant_tag\":\"{:016x}\",\"path\":{},\"page\":{}}}"
+                        : "{}  block {}  gen {}  {}  tenant {:016x}  {} page {}"),
+      entry.key.Hex(), entry.block_number, entry.replay_gen, ClassName(entry.retention),
+      entry.tenant_tag, json ? JsonString(segment.path) : segment.path, entry.page);
 }
 
 std::string ActionLine(const JanitorAction& action, bool json) {
-  return fmt::format(json ? "{{\"path\":{},\"action\":\"{}\",\"reason\":\"{}\",\"live\":{},"
-                            "\"records\":{}}}"
-                          : "{}  {} ({}; {} of {} records alive)",
-                     json ? JsonString(action.path) : action.path, action.action, action.reason,
-                     action.live_records, action.records);
+  return fmt::format(
+      fmt::runtime(json ? "{{\"path\":{},\"action\":\"{}\",\"reason\":\"{}\",\"live\":{},"
+                          "\"records\":{}}}"
+                        : "{}  {} ({}; {} of {} records alive)"),
+      json ? JsonString(action.path) : action.path, action.action, action.reason,
+      action.live_records, action.records);
 }
 
 // Rounds of the janitor until copies are committed and their sources are gone.
