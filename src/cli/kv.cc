@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/kv_tools.h"
 
@@ -54,6 +55,8 @@ class KvCommand final : public Command {
   }
 
   int Run(const FlagOrigins&) override {
+    // Standard output is for results.
+    InitLogging(LogLevel::kWarning, LogFormat::kText);
     bool clean = true;
     const Status status = Dispatch(&clean);
     if (!status.ok()) return ReportFailure(status);
