@@ -78,6 +78,19 @@ void ServeFlags::RegisterApi(CLI::App* c) {
                 "Prompt rows per step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  c->add_option("--max-num-seqs,--parallel", engine.max_num_seqs, "Requests that run at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c->add_option("--kv-cache-tokens", engine.kv_cache_tokens,
+                "Tokens of the cache pool; 0 = from memory and --max-num-seqs")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  Choice(c, "--prefix-cache", &prefix_cache_, {"on", "off"},
+         "Share the cache of prompts that begin alike");
+  Choice(c, "--replay", &replay_, {"bounded", "exact"},
+         "After a cache hit without window state: run one window again, or enough for equal bits");
+  Choice(c, "--async-scheduling", &async_scheduling_, {"on", "off"},
+         "Plan a step while the one before computes; off is for debugging");
   Choice(c, "--decoder-tail", &decoder_tail_, {"compact", "full"},
          "compact: the decoder layers run the last prompt rows only; full: every row");
   Choice(c, "--default-thinking", &default_thinking_, {"on", "off"},
@@ -246,6 +259,9 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
     s.model_aliases[alias.substr(0, split)] = target;
   }
   engine.decoder_tail = decoder_tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
+  engine.prefix_cache = prefix_cache_ == "on";
+  engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
+  engine.async_scheduling = async_scheduling_ == "on";
   s.chat.default_thinking = default_thinking_ == "on";
   DI_ASSIGN_OR_RETURN(s.chat.default_effort, ParseEffort(default_effort_));
   if (default_max_tokens_ > 0) s.chat.default_max_tokens = default_max_tokens_;

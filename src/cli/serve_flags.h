@@ -42,6 +42,7 @@ struct ServeFlags {
   std::vector<std::string> served_names_;
   std::vector<std::string> aliases_;
   std::string decoder_tail_ = "compact";
+  std::string prefix_cache_ = "on", replay_ = "bounded", async_scheduling_ = "on";
   std::string default_thinking_ = "on";
   std::string default_effort_ = "high";
   int32_t default_max_tokens_ = 0;

@@ -19,29 +19,17 @@ Status InProcessWorker::Submit(EngineRequest request, TokenSink sink) {
 void InProcessWorker::Cancel(std::string_view request_id) { engine_->Cancel(request_id); }
 
 LoadReport InProcessWorker::Load() const {
-  const EngineStats stats = engine_->Stats();
+  const EngineStatistics stats = engine_->Statistics();
   LoadReport report;
   report.running = stats.running;
-  report.waiting = stats.waiting;
+  report.waiting = stats.waiting + stats.pending;
   report.kv_tokens = stats.kv_tokens;
   report.kv_capacity_tokens = stats.kv_capacity_tokens;
   report.draining = engine_->draining();
   return report;
 }
 
-EngineStatistics InProcessWorker::Statistics() const {
-  const EngineStats stats = engine_->Stats();
-  EngineStatistics out;
-  out.running = stats.running;
-  out.waiting = stats.waiting;
-  out.kv_tokens = stats.kv_tokens;
-  out.kv_capacity_tokens = stats.kv_capacity_tokens;
-  out.blocks_acquired = stats.blocks_acquired;
-  out.blocks_released = stats.blocks_released;
-  out.slots_acquired = stats.slots_acquired;
-  out.slots_released = stats.slots_released;
-  return out;
-}
+EngineStatistics InProcessWorker::Statistics() const { return engine_->Statistics(); }
 
 void InProcessWorker::Drain(int64_t deadline_us) { engine_->Drain(deadline_us); }
 

@@ -1,11 +1,11 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
-#include "base/log.h"
-#include "engine/actions/decode.h"
-#include "engine/actions/prefill.h"
+#include "engine/actions/fork.h"
+#include "engine/actions/park.h"
+#include "engine/planning.h"
 
 namespace deepinfer {
 
@@ -13,73 +13,111 @@ namespace {
 
 // A wait on the system's clock must not overflow it.
 constexpr int64_t kMaxDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
+// A sleeping engine looks at deadlines this often.
+constexpr std::chrono::milliseconds kIdleLook{100};
+// After a plan that changed memory but ran nothing.
+constexpr std::chrono::milliseconds kShortLook{1};
+// A receiver that keeps a full window this long loses its place on the device.
+constexpr int64_t kParkStalledUs = 2'000'000;
 
-bool IsPast(int64_t deadline_us, int64_t now_us) {
-  return deadline_us != 0 && now_us >= deadline_us;
-}
-
-Status EarlyEndStatus(FinishReason reason) {
-  if (reason == FinishReason::kDeadline) {
-    return DeadlineExceeded("the deadline of the request passed");
-  }
-  if (reason == FinishReason::kQueueTimeout) {
-    return Unavailable("the request waited too long for its turn");
-  }
-  return OkStatus();
+// Blocks live in this process only, so the namespace names what can differ inside it.
+KeyOrigin MakeKeyOrigin(const Model& model) {
+  KvNamespace n;
+  n.block_tokens = kBlockTokens;
+  n.numerics_id = model.numerics_id();
+  KeyOrigin origin;
+  origin.namespace_id = n.Id();
+  origin.block_tokens = kBlockTokens;
+  return origin;
 }
 
 }  // namespace
 
+// Lets credits of events that outlive the engine die in peace.
+class Engine::Waker final : public WakeUp {
+ public:
+  explicit Waker(Engine* engine) : engine_(engine) {}
+
+  void Wake() override {
+    const std::lock_guard lock(mutex_);
+    if (engine_ == nullptr) return;
+    {
+      const std::lock_guard engine_lock(engine_->mutex_);
+      engine_->woken_ = true;
+    }
+    engine_->wake_.notify_all();
+  }
+  void Detach() {
+    const std::lock_guard lock(mutex_);
+    engine_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  Engine* engine_;
+};
+
+Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
+               std::unique_ptr<KvMemory> memory)
+    : clock_(clock),
+      vocab_size_(model->config().vocab_size),
+      max_model_len_(options.max_model_len),
+      max_queued_requests_(options.max_queued_requests),
+      prefix_cache_(options.prefix_cache),
+      key_origin_(MakeKeyOrigin(*model)),
+      state_(model, options, clock, std::move(memory)),
+      executor_(model, clock, options.async_scheduling),
+      waker_(std::make_shared<Waker>(this)),
+      published_(state_.statistics) {}
+
 Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions& options,
                                                const Clock* clock) {
-  std::unique_ptr<Engine> engine(new Engine(model, options, clock));
-  EngineOptions& o = engine->options_;
+  EngineOptions o = options;
   o.max_model_len = std::min(o.max_model_len, model->max_positions());
   if (o.max_model_len < 2) return InvalidRequest("max_model_len must be at least 2");
   if (o.max_num_batched_tokens < 1) {
     return InvalidRequest("max_num_batched_tokens must be at least 1");
   }
-  const KvLayout& layout = model->layout();
-  engine->num_blocks_ = KvLayout::NumBlocks(o.max_model_len);
-  const int64_t pool_bytes = engine->num_blocks_ * layout.block_bytes;
-  engine->pool_ = model->ops()->Allocate(pool_bytes);
-  engine->slot_ = model->ops()->Allocate(layout.slot_bytes);
-  if (engine->pool_ == nullptr || engine->slot_ == nullptr) {
-    return ResourceExhausted("no memory for " + std::to_string(pool_bytes) +
-                             " bytes of KV cache: lower --max-model-len");
-  }
-  engine->stats_.kv_capacity_tokens = engine->num_blocks_ * kBlockTokens;
-  engine->step_thread_ = std::thread([e = engine.get()] { e->StepLoop(); });
+  if (o.max_num_seqs < 1) return InvalidRequest("max_num_seqs must be at least 1");
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, KvMemory::Create(model, o));
+  std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory)));
+  engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
   return engine;
 }
 
 Engine::~Engine() {
   {
     const std::lock_guard lock(mutex_);
-    draining_ = stop_ = true;
-    cancelled_ = live_;
+    draining_ = inbox_.stop = true;
   }
   wake_.notify_all();
-  if (step_thread_.joinable()) step_thread_.join();
-  model_->ops()->Free(pool_);
-  model_->ops()->Free(slot_);
+  if (thread_.joinable()) thread_.join();
+  waker_->Detach();
 }
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
-  DI_RETURN_IF_ERROR(ValidateRequest(request, model_->config().vocab_size, options_.max_model_len));
-  auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink), model_->config(),
-                                             clock_->NowUs());
+  DI_RETURN_IF_ERROR(ValidateRequest(request, vocab_size_, max_model_len_));
+  KeyOrigin origin = key_origin_;
+  origin.scope.digest = request.cache_scope;
+  // Parking finds its blocks by key, so without sharing every request has a scope of its own.
+  if (!prefix_cache_) origin.scope.digest = Sha256(request.request_id);
+  const int64_t now_us = clock_->NowUs();
+  auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink), origin);
+  sequence->cache.chain.Extend(sequence->request.prompt_ids, {});
+  sequence->schedule.submitted_us = now_us;
+  sequence->window = std::make_shared<DeliveryWindow>(waker_);
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return Unavailable("the engine is draining");
-    if (static_cast<int32_t>(waiting_.size()) >= options_.max_queued_requests) {
-      return ResourceExhausted("the queue is full");
+    const auto waiting =
+        static_cast<int32_t>(inbox_.submitted.size()) + published_.waiting + published_.pending;
+    if (waiting >= max_queued_requests_) return ResourceExhausted("the queue is full");
+    const std::string& name = sequence->request.request_id;
+    if (!live_.emplace(name, next_id_).second) {
+      return InvalidRequest("request id '" + name + "' is already live");
     }
-    if (!live_.insert(sequence->request.request_id).second) {
-      return InvalidRequest("request id '" + sequence->request.request_id + "' is already live");
-    }
-    waiting_.push_back(std::move(sequence));
-    ++stats_.waiting;
+    sequence->id = next_id_++;
+    inbox_.submitted.push_back(std::move(sequence));
     ++num_unfinished_;
   }
   wake_.notify_all();
@@ -89,8 +127,9 @@ Status Engine::Submit(EngineRequest request, TokenSink sink) {
 void Engine::Cancel(std::string_view request_id) {
   {
     const std::lock_guard lock(mutex_);
-    std::string id(request_id);
-    if (live_.contains(id)) cancelled_.insert(std::move(id));
+    const auto it = live_.find(std::string(request_id));
+    if (it == live_.end()) return;
+    inbox_.cancelled.insert(it->second);
   }
   wake_.notify_all();
 }
@@ -103,14 +142,21 @@ void Engine::Drain(int64_t deadline_us) {
   const int64_t remaining_us =
       deadline_us <= now_us ? 0 : std::min(deadline_us - now_us, kMaxDrainUs);
   if (drained_.wait_for(lock, std::chrono::microseconds(remaining_us), is_drained)) return;
-  cancelled_ = live_;
+  for (const auto& [name, id] : live_) inbox_.cancelled.insert(id);
   wake_.notify_all();
   drained_.wait(lock, is_drained);
 }
 
-EngineStats Engine::Stats() const {
+EngineStatistics Engine::Statistics() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  EngineStatistics s = published_;
+  s.waiting += static_cast<int32_t>(inbox_.submitted.size());
+  return s;
+}
+
+bool Engine::healthy() const {
+  const std::lock_guard lock(mutex_);
+  return healthy_;
 }
 
 bool Engine::draining() const {
@@ -118,177 +164,121 @@ bool Engine::draining() const {
   return draining_;
 }
 
-void Engine::StepLoop() {
-  while (const std::unique_ptr<Sequence> sequence = NextSequence()) RunSequence(sequence.get());
-}
-
-std::unique_ptr<Sequence> Engine::NextSequence() {
+void Engine::Loop() {
+  const int32_t max_launched = executor_.asynchronous() ? 2 : 1;
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stop_ || !waiting_.empty(); });
-      if (waiting_.empty()) return nullptr;
+    const bool stop = TakeInbox();
+    if (stop && state_.sequences.empty()) return;
+    const int64_t now_us = clock_->NowUs();
+    CheckDeadlines(now_us);
+    CheckReceivers(now_us);
+    FinishParking();
+    PlannedStep planned;
+    if (!stop) planned = PlanStep(state_);
+    const bool launched = planned.job != nullptr;
+    if (launched) {
+      planned.job->number = num_jobs_++;
+      ++num_launched_;
+      executor_.Launch(std::move(planned.job));
     }
-    // The last step of the request before may have outlasted a deadline.
-    EndWaiting();
-    const std::lock_guard lock(mutex_);
-    if (waiting_.empty()) continue;
-    std::unique_ptr<Sequence> next = std::move(waiting_.front());
-    waiting_.pop_front();
-    --stats_.waiting;
-    ++stats_.running;
-    return next;
+    Publish();
+    // One step ahead of the results: the next one is launched before this one is looked at.
+    if (num_launched_ >= max_launched || (num_launched_ > 0 && !launched)) {
+      Process(WaitForStep());
+    } else if (num_launched_ == 0) {
+      Sleep(planned.changed_memory ? kShortLook : kIdleLook);
+    }
   }
 }
 
-void Engine::RunSequence(Sequence* s) {
-  s->started_us = clock_->NowUs();
-  s->counters.queue_us = s->started_us - s->submitted_us;
-  Acquire(s);
-  PrefillAction prefill(options_.max_num_batched_tokens);
-  DecodeAction decode;
-  StepState state;
-  state.model = model_;
-  state.sequence = s;
-  TokenEvent last;
-  while (last.finish == FinishReason::kNone) {
-    EndWaiting();
-    last.finish = EndBeforeStep(*s);
-    if (last.finish != FinishReason::kNone) {
-      last.status = EarlyEndStatus(last.finish);
-      break;
-    }
-    const bool in_prefill = s->in_prefill();
-    Action& action = in_prefill ? static_cast<Action&>(prefill) : decode;
-    state.event = {};
-    const Status status = action.Step(&state);
-    const int64_t now = clock_->NowUs();
-    if (in_prefill) {
-      s->prefilled_us = now;
-      s->counters.prefill_us = now - s->started_us;
-    } else {
-      s->counters.decode_us = now - s->prefilled_us;
-    }
-    if (!status.ok()) {
-      const bool is_clients_fault = status.code() == StatusCode::kInvalidRequest;
-      Log(is_clients_fault ? LogLevel::kInfo : LogLevel::kError, "engine.request_failed",
-          {{"request_id", s->request.request_id}, {"status", status}});
-      last.finish = FinishReason::kError;
-      last.status = status;
-      break;
-    }
-    if (state.event.ids.empty()) continue;
-    state.event.finish = EndAfterToken(*s, &state.event.stop_token_id);
-    if (state.event.finish != FinishReason::kNone) {
-      last = std::move(state.event);
-      break;
-    }
-    Deliver(s, std::move(state.event));
-  }
-  Release(s);
-  Finish(s, std::move(last));
-}
-
-FinishReason Engine::EarlyEnd(const Sequence& s, int64_t now_us) const {
-  if (cancelled_.contains(s.request.request_id)) return FinishReason::kCancelled;
-  return IsPast(s.request.deadline_us, now_us) ? FinishReason::kDeadline : FinishReason::kNone;
-}
-
-FinishReason Engine::EndBeforeStep(const Sequence& s) {
-  const int64_t now_us = clock_->NowUs();
-  const std::lock_guard lock(mutex_);
-  stats_.kv_tokens = s.num_computed;
-  return EarlyEnd(s, now_us);
-}
-
-void Engine::EndWaiting() {
-  std::vector<std::pair<std::unique_ptr<Sequence>, FinishReason>> ended;
-  const int64_t now_us = clock_->NowUs();
+bool Engine::TakeInbox() {
+  Inbox inbox;
   {
     const std::lock_guard lock(mutex_);
-    for (auto it = waiting_.begin(); it != waiting_.end();) {
-      FinishReason reason = EarlyEnd(**it, now_us);
-      if (reason == FinishReason::kNone && IsPast((*it)->request.queue_deadline_us, now_us)) {
-        reason = FinishReason::kQueueTimeout;
-      }
-      if (reason == FinishReason::kNone) {
-        ++it;
-        continue;
-      }
-      ended.emplace_back(std::move(*it), reason);
-      it = waiting_.erase(it);
-      --stats_.waiting;
+    std::swap(inbox, inbox_);
+    inbox_.stop = inbox.stop;
+    woken_ = false;
+    published_.waiting += static_cast<int32_t>(inbox.submitted.size());
+  }
+  for (std::unique_ptr<Sequence>& s : inbox.submitted) Accept(std::move(s));
+  if (inbox.stop) {
+    for (const auto& [id, s] : state_.sequences) inbox.cancelled.insert(id);
+  }
+  for (int64_t id : inbox.cancelled) {
+    Sequence* s = state_.Find(id);
+    if (s == nullptr || IsTerminal(s->state)) continue;
+    ++state_.statistics.cancels;
+    FinishEarly(*s, FinishReason::kCancelled);
+  }
+  return inbox.stop;
+}
+
+void Engine::Accept(std::unique_ptr<Sequence> sequence) {
+  Sequence& s = *sequence;
+  state_.sequences.emplace(s.id, std::move(sequence));
+  state_.deadlines.Add(s.request.deadline_us, s.id, DeadlineKind::kTotal);
+  state_.deadlines.Add(s.request.queue_deadline_us, s.id, DeadlineKind::kQueue);
+  state_.deadlines.Add(s.request.first_token_deadline_us, s.id, DeadlineKind::kFirstToken);
+  Sequence* leader = nullptr;
+  if (!s.request.branch_of.empty()) {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(s.request.branch_of);
+    if (it != live_.end()) leader = state_.Find(it->second);
+  }
+  if (leader != nullptr && CanShare(*leader, s)) {
+    s.state = SequenceState::kPending;
+    leader->branches.push_back(s.id);
+  } else {
+    Enqueue(state_, s);
+  }
+}
+
+void Engine::CheckDeadlines(int64_t now_us) {
+  for (const Deadline& d : state_.deadlines.TakePassed(now_us)) {
+    Sequence* s = state_.Find(d.sequence_id);
+    if (s == nullptr || IsTerminal(s->state)) continue;
+    const bool waits = s->state == SequenceState::kQueued || s->state == SequenceState::kPending;
+    if (d.kind == DeadlineKind::kQueue) {
+      if (waits)
+        FinishEarly(*s, FinishReason::kQueueTimeout,
+                    Unavailable("the request waited too long for its turn"));
+    } else if (d.kind == DeadlineKind::kTotal || s->num_generated == 0) {
+      FinishEarly(*s, FinishReason::kDeadline,
+                  DeadlineExceeded("the deadline of the request passed"));
     }
   }
-  for (auto& [sequence, reason] : ended) {
-    TokenEvent event;
-    event.finish = reason;
-    event.status = EarlyEndStatus(reason);
-    sequence->counters.queue_us = now_us - sequence->submitted_us;
-    Finish(sequence.get(), std::move(event));
+}
+
+void Engine::CheckReceivers(int64_t now_us) {
+  const auto look = [&](Sequence& s) {
+    int64_t& since = s.schedule.stalled_since_us;
+    if (!s.window->full()) {
+      since = 0;
+    } else if (since == 0) {
+      since = now_us;
+    }
+    return since != 0 && now_us - since >= kParkStalledUs;
+  };
+  std::vector<Sequence*> stalled;
+  for (Sequence* s : state_.active) {
+    if (look(*s) && s->state == SequenceState::kRunning) stalled.push_back(s);
+  }
+  for (Sequence* s : state_.parked) (void)look(*s);
+  for (Sequence* s : stalled) BeginPark(state_, *s);
+}
+
+void Engine::FinishParking() {
+  const std::vector<Sequence*> active = state_.active;
+  for (Sequence* s : active) {
+    if (s->state == SequenceState::kParking && s->schedule.num_in_flight == 0) Park(state_, *s);
   }
 }
 
-void Engine::Finish(Sequence* s, TokenEvent last) {
-  {
-    const std::lock_guard lock(mutex_);
-    live_.erase(s->request.request_id);
-    cancelled_.erase(s->request.request_id);
-  }
-  Deliver(s, std::move(last));
-  // What the sink holds must be gone when Drain returns, not when the sequence is destroyed.
-  s->sink = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    --num_unfinished_;
-  }
-  drained_.notify_all();
-}
-
-FinishReason Engine::EndAfterToken(const Sequence& s, int32_t* stop_token_id) const {
-  const SamplingParams& p = s.request.sampling;
-  const int32_t id = s.tokens.back();
-  const bool is_end = id == model_->config().eos_token_id && !p.ignore_eos;
-  const bool is_stop =
-      std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), id) != p.stop_token_ids.end();
-  if ((is_end || is_stop) && s.num_generated > p.min_tokens) {
-    *stop_token_id = id;
-    return FinishReason::kStop;
-  }
-  const bool context_full = static_cast<int32_t>(s.tokens.size()) >= options_.max_model_len;
-  return s.num_generated >= p.max_tokens || context_full ? FinishReason::kLength
-                                                         : FinishReason::kNone;
-}
-
-void Engine::Deliver(Sequence* s, TokenEvent event) {
-  event.counters = s->counters;
-  if (event.finish != FinishReason::kNone)
-    event.start_index = s->num_generated - static_cast<int32_t>(event.ids.size());
-  s->sink(std::move(event));
-}
-
-void Engine::Acquire(Sequence* s) {
-  const int32_t tail =
-      s->request.sampling.prompt_logprobs || options_.decoder_tail == DecoderTail::kFull
-          ? s->prompt_len
-          : model_->config().decoder_keep_rows();
-  s->decoder_origin = std::max(0, s->prompt_len - tail);
-  s->cache.pool = pool_;
-  s->cache.slot = slot_;
-  s->cache.block_table.resize(static_cast<size_t>(num_blocks_));
-  std::iota(s->cache.block_table.begin(), s->cache.block_table.end(), 0);
-  const std::lock_guard lock(mutex_);
-  stats_.blocks_acquired += num_blocks_;
-  ++stats_.slots_acquired;
-}
-
-void Engine::Release(Sequence* s) {
-  s->cache = {};
-  const std::lock_guard lock(mutex_);
-  stats_.kv_tokens = 0;
-  --stats_.running;
-  stats_.blocks_released += num_blocks_;
-  ++stats_.slots_released;
+void Engine::Sleep(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, limit, [this] {
+    return woken_ || inbox_.stop || !inbox_.submitted.empty() || !inbox_.cancelled.empty();
+  });
 }
 
 }  // namespace deepinfer

@@ -1,108 +1,123 @@
-// The engine of one worker: turns token requests into streams of token events on its own step
-// thread. Requests run one after another in order of arrival.
+// The engine of one worker: turns token requests into streams of token events. Steps mix decode
+// rows and prompt chunks of many requests (architecture.md §8).
 //
-// Owner of the pages and the state slot; sequences borrow them and give them back when they end.
-// Thread rule: public methods from any thread; sinks are called on the step thread.
+// Owner of all state of requests. Thread rule: public methods from any thread; sinks are called on
+// the engine thread.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/engine_state.h"
+#include "engine/flight_record.h"
+#include "engine/options.h"
 #include "engine/request.h"
-#include "engine/sequence.h"
+#include "engine/step_executor.h"
 #include "model/model.h"
 
 namespace deepinfer {
 
-enum class DecoderTail : unsigned char {
-  kCompact,  // prompt rows before the last window + 12 skip the decoder (model.md §13.1)
-  kFull,     // every row runs every layer
-};
-
-struct EngineOptions {
-  int32_t max_model_len = 32768;  // clipped to the model
-  int32_t max_num_batched_tokens = 512;
-  int32_t max_queued_requests = 1024;
-  DecoderTail decoder_tail = DecoderTail::kCompact;
-};
-
-struct EngineStats {
-  int32_t running = 0;
-  int32_t waiting = 0;
-  int64_t kv_tokens = 0;  // positions held by live sequences
-  int64_t kv_capacity_tokens = 0;
-  int64_t blocks_acquired = 0;  // acquired - released is 0 when idle
-  int64_t blocks_released = 0;
-  int64_t slots_acquired = 0;
-  int64_t slots_released = 0;
-};
-
 class Engine {
  public:
-  // model and clock are borrowed. resource_exhausted when the pages do not fit into memory.
+  // model and clock are borrowed. invalid_request: options that cannot work; resource_exhausted:
+  // the cache does not fit into memory.
   static Result<std::unique_ptr<Engine>> Create(Model* model, const EngineOptions& options,
                                                 const Clock* clock);
-  // Cancels everything and joins the step thread.
+  // Cancels everything and joins the engine's threads.
   ~Engine();
 
-  int32_t max_model_len() const { return options_.max_model_len; }
+  int32_t max_model_len() const { return max_model_len_; }
 
   // Contract of Worker::Submit, Cancel, Drain (cluster/worker.h).
   Status Submit(EngineRequest request, TokenSink sink);
   void Cancel(std::string_view request_id);
   void Drain(int64_t deadline_us);
 
-  EngineStats Stats() const;
+  // As of the end of the last step.
+  EngineStatistics Statistics() const;
+  // False while a step takes longer than the watchdog allows.
+  bool healthy() const;
   bool draining() const;
 
  private:
-  Engine(Model* model, const EngineOptions& options, const Clock* clock)
-      : model_(model), options_(options), clock_(clock) {}
+  class Waker;
 
-  void StepLoop();
-  // The next request to run; null when the engine stops.
-  std::unique_ptr<Sequence> NextSequence();
-  void RunSequence(Sequence* sequence);
-  // The reason a request must end before its next step, or kNone; the caller holds mutex_.
-  FinishReason EarlyEnd(const Sequence& sequence, int64_t now_us) const;
-  FinishReason EndBeforeStep(const Sequence& sequence);
-  // Ends queued requests that were cancelled or have waited past one of their deadlines.
-  void EndWaiting();
+  // What other threads ask for, taken over between steps.
+  struct Inbox {
+    std::vector<std::unique_ptr<Sequence>> submitted;
+    std::unordered_set<int64_t> cancelled;
+    bool stop = false;
+  };
+
+  Engine(Model* model, const EngineOptions& options, const Clock* clock,
+         std::unique_ptr<KvMemory> memory);
+
+  void Loop();
+  // Between steps: requests in, cancellations, deadlines, receivers that do not keep up, parking.
+  // True when the engine shall stop.
+  bool TakeInbox();
+  void Accept(std::unique_ptr<Sequence> s);
+  void CheckDeadlines(int64_t now_us);
+  void CheckReceivers(int64_t now_us);
+  void FinishParking();
+  // Waits until something changes, at most so long.
+  void Sleep(std::chrono::milliseconds limit);
+
+  void Process(std::unique_ptr<StepJob> job);
+  void ProcessItem(StepItem* item);
+  std::unique_ptr<StepJob> WaitForStep();
+  void RecordStep(const StepJob& job);
+
+  // Branches forked from a prompt that failed hold its failure.
+  void FailBranches(const Sequence& leader, const Status& status);
+  FinishReason EndAfterToken(const Sequence& s, int32_t id, int32_t* stop_token_id) const;
+  void Deliver(Sequence& s, TokenEvent event);
   // Sends the last event. The id is free before the client learns of the end, so it may be reused
   // at once; Drain returns only after the sink returned and was destroyed.
-  void Finish(Sequence* sequence, TokenEvent last);
-  FinishReason EndAfterToken(const Sequence& sequence, int32_t* stop_token_id) const;
-  void Deliver(Sequence* sequence, TokenEvent event);
-  void Acquire(Sequence* sequence);
-  void Release(Sequence* sequence);
+  void Finish(Sequence& s, TokenEvent last);
+  void FinishEarly(Sequence& s, FinishReason reason, Status status = OkStatus());
+  // Forgets an ended sequence once its rows are out of flight.
+  void Forget(Sequence& s);
+  // Makes the statistics visible to other threads.
+  void Publish();
 
-  Model* model_;
-  EngineOptions options_;
   const Clock* clock_;
-  std::byte* pool_ = nullptr;
-  std::byte* slot_ = nullptr;
-  int64_t num_blocks_ = 0;
+  const int32_t vocab_size_;
+  const int32_t max_model_len_;
+  const int32_t max_queued_requests_;
+  const bool prefix_cache_;
+  const KeyOrigin key_origin_;
 
+  EngineState state_;  // engine thread
+  FlightRecord flight_record_;
+  StepExecutor executor_;
+  int32_t num_launched_ = 0;  // jobs not yet processed
+  int64_t num_jobs_ = 0;
+
+  std::shared_ptr<Waker> waker_;
   mutable std::mutex mutex_;
-  std::condition_variable wake_;     // work, cancellation or stop
+  std::condition_variable wake_;     // the inbox or a receiver changed
   std::condition_variable drained_;  // num_unfinished_ is 0
-  std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::unordered_set<std::string> live_;       // ids whose last event is still to come
-  std::unordered_set<std::string> cancelled_;  // subset of live_
-  int64_t num_unfinished_ = 0;                 // requests whose last sink call has not returned
-  EngineStats stats_;
+  Inbox inbox_;
+  std::unordered_map<std::string, int64_t> live_;  // ids whose last event is still to come
+  int64_t next_id_ = 1;
+  int64_t num_unfinished_ = 0;  // requests whose last sink call has not returned
+  EngineStatistics published_;
+  bool woken_ = false;
   bool draining_ = false;
-  bool stop_ = false;
-  std::thread step_thread_;
+  bool healthy_ = true;
+  std::thread thread_;
 };
 
 }  // namespace deepinfer

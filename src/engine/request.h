@@ -5,13 +5,16 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "engine/statistics.h"
+#include "sched/request_class.h"
 
 namespace deepinfer {
 
@@ -65,6 +68,14 @@ struct EngineRequest {
   SamplingParams sampling;
   int64_t deadline_us = 0;        // monotonic clock; 0 = none
   int64_t queue_deadline_us = 0;  // a request still waiting then ends; 0 = none
+  // A request without a token then ends; until then it orders requests of a class; 0 = none.
+  int64_t first_token_deadline_us = 0;
+  RequestClass request_class = RequestClass::kInteractive;
+  // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).
+  Sha256Digest cache_scope{};
+  // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
+  // and on of n do; empty: none. Where sharing is not possible it runs like any other.
+  std::string branch_of;
   // Test hook: these ids are emitted instead of sampled ones; empty = off.
   std::vector<int32_t> forced_ids;
 };
@@ -105,6 +116,8 @@ struct RequestCounters {
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t decode_us = 0;
+  // State was rebuilt from a truncated history after its image was lost (numerics.md §6).
+  bool approximate_resume = false;
 };
 
 // One step's outcome for one request. Events of a request arrive in order; exactly one, the last,
@@ -118,6 +131,8 @@ struct TokenEvent {
   int32_t stop_token_id = -1;  // the id that ended the request, if one did
   Status status;               // not ok only with kError, kDeadline, kQueueTimeout
   RequestCounters counters;
+  // Held while the event waits to be sent: with too many alive the sequence is not run on.
+  std::shared_ptr<void> credit;
 };
 
 // Receives the events of one request, in order, on one thread of the engine's choice. Must not

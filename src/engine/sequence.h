@@ -1,54 +1,139 @@
-// One request inside the engine: its tokens, cache, sampler and account.
-// Thread rule: step thread only, after construction.
+// One request inside the engine: its state, tokens, cache, account and schedule.
+// Thread rule: engine thread, except DeviceRows, which the thread that runs steps reads and writes
+// while a job names the sequence. Owner: EngineState.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "engine/delivery.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "kvcache/keys.h"
+#include "kvcache/replay_plan.h"
 #include "model/model.h"
 
 namespace deepinfer {
 
-// Pages and state slot lent to a sequence by the engine.
+enum class SequenceState : uint8_t {
+  kPending,     // a branch that waits for the prompt of its leader
+  kQueued,      // schedulable, holds nothing
+  kPrefilling,  // at least one chunk launched
+  kRunning,     // decodes
+  kParking,     // waits for its rows in flight, then gives up its memory
+  kParked,      // holds nothing on the device
+  kResuming,    // rebuilds lost state
+  kFinished,    // terminal states; memory may still be held for one step
+  kCancelled,
+  kFailed,
+};
+
+constexpr bool IsTerminal(SequenceState s) { return s >= SequenceState::kFinished; }
+
+// What steps read and write. Sized once on admission, so that both threads may use disjoint parts.
+struct DeviceRows {
+  std::unique_ptr<int32_t[]> tokens;  // by absolute position: prompt, then decided ids
+  std::unique_ptr<int32_t[]> block_table;
+  std::optional<Sampler> sampler;
+  int32_t num_decided = 0;  // tokens decided by steps; touched by the step thread only
+};
+
+// Window state copied at a block edge.
+struct EdgeSnapshot {
+  int32_t edge = 0;
+  std::vector<std::byte> rings;
+};
+
 struct SequenceCache {
-  std::byte* pool = nullptr;
-  std::byte* slot = nullptr;
-  std::vector<int32_t> block_table;
+  explicit SequenceCache(const KeyOrigin& origin) : chain(origin) {}
+
+  KeyChain chain;             // keys of all complete blocks so far
+  int32_t num_blocks = 0;     // entries of the block table in use
+  int32_t num_published = 0;  // leading blocks that are complete and offered to the index
+  int32_t slot = -1;
+  int32_t write_from = 0;      // H: rows below write no global KV
+  int32_t window_floor = 0;    // v
+  int32_t first_row = 0;       // s of the first admission
+  int32_t first_floor = 0;     // v of the first admission
+  int32_t decoder_origin = 0;  // K0
+  int32_t decoder_from = 0;    // first row that runs the decoder
+  int32_t decoder_floor = 0;   // lowest decoder window key: K0, or D after a rebuild
+  uint16_t replay_gen = 0;
+  std::shared_ptr<EdgeSnapshot> last_edge;  // of generated text
+};
+
+// What an admission would find; valid until the pool changes.
+struct HitProbe {
+  bool valid = false;
+  int32_t hit_blocks = 0;
+  int32_t hit_idle = 0;  // of these, reclaimable ones
+  ReplayPlan plan;
+
+  bool operator==(const HitProbe& o) const {
+    return hit_blocks == o.hit_blocks && plan.first_row == o.plan.first_row &&
+           plan.window_clamp == o.plan.window_clamp && plan.uses_snapshot == o.plan.uses_snapshot;
+  }
+};
+
+struct SequenceSchedule {
+  int64_t submitted_us = 0;
+  int64_t started_us = 0;
+  int64_t prefilled_us = 0;
+  int64_t last_parked_us = INT64_MIN / 2;
+  int64_t stalled_since_us = 0;  // its receiver does not keep up; 0: it does
+  int32_t skipped_steps = 0;
+  int64_t skipped_since_us = 0;
+  int64_t predicted_prefill_us = 0;
+  int32_t num_in_flight = 0;  // jobs that name it and were not processed
+  HitProbe probe;
 };
 
 struct Sequence {
-  Sequence(EngineRequest r, TokenSink s, const ModelConfig& config, int64_t now_us)
+  Sequence(EngineRequest r, TokenSink s, const KeyOrigin& origin)
       : request(std::move(r)),
         sink(std::move(s)),
-        sampler(request.sampling, request.prompt_ids, config.eos_token_id, config.image_token_id),
-        tokens(request.prompt_ids),
-        prompt_len(static_cast<int32_t>(request.prompt_ids.size())),
-        submitted_us(now_us) {
+        cache(origin),
+        prompt_len(static_cast<int32_t>(request.prompt_ids.size())) {
     counters.prompt_tokens = prompt_len;
   }
 
+  int64_t id = 0;  // in order of arrival, given by the engine
   EngineRequest request;
   TokenSink sink;
-  Sampler sampler;
-
-  std::vector<int32_t> tokens;  // prompt, then generated
-  int32_t prompt_len;
-  int32_t num_computed = 0;  // positions that went through the model
-  // K0 of model.md §13.1; 0 runs the full decoder.
-  int32_t decoder_origin = 0;
+  SequenceState state = SequenceState::kQueued;
+  DeviceRows device;
   SequenceCache cache;
+  SequenceSchedule schedule;
+  std::shared_ptr<DeliveryWindow> window;
 
+  const int32_t prompt_len;
+  int32_t launched = 0;     // positions whose rows were launched
+  int32_t computed = 0;     // positions whose rows were processed
+  int32_t rebuild_end = 0;  // rows below are run again after a lost image
   std::vector<TokenLogprobs> prompt_logprobs;
   int32_t num_generated = 0;
   RequestCounters counters;
-  int64_t submitted_us;
-  int64_t started_us = 0;
-  int64_t prefilled_us = 0;
 
-  bool in_prefill() const { return num_computed < prompt_len; }
+  std::vector<int64_t> branches;  // sequences that wait for this prompt
+  int64_t forked_from = 0;
+
+  bool holds_slot() const { return cache.slot >= 0; }
+  bool wants_prompt_logprobs() const { return request.sampling.prompt_logprobs; }
+  // One past the last row to run before it decodes.
+  int32_t prefill_end() const { return std::max(prompt_len, rebuild_end); }
+  // Tokens that launched rows decide or have decided.
+  int32_t num_expected() const {
+    return launched < prompt_len || launched < rebuild_end ? num_generated
+                                                           : launched - prompt_len + 1;
+  }
+  // Positions it can ever compute.
+  int32_t max_positions(int32_t max_model_len) const {
+    const int64_t longest = int64_t{prompt_len} + request.sampling.max_tokens;
+    return static_cast<int32_t>(std::min<int64_t>(longest, max_model_len));
+  }
 };
 
 }  // namespace deepinfer

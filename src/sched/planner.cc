@@ -75,7 +75,7 @@ class StepPlanner {
 
   // Chooses victims until the others' next rows fit. Their blocks are free for the next plan.
   void ParkForDecode() {
-    int64_t deficit = -int64_t{available_};
+    int64_t deficit = -int64_t{available_} - in_.pool.returning_blocks;
     for (const DecodeInput& d : in_.decode) deficit += d.can_run ? Missing(d) : 0;
     while (deficit > 0) {
       const std::vector<const Holding*> holders = Holders(0);
@@ -228,6 +228,7 @@ class StepPlanner {
   // When nothing can run for want of blocks, the first in order goes on at another's expense.
   void BreakStall() {
     if (!plan_.empty() || !plan_.park.empty() || blocked_ == nullptr) return;
+    if (in_.pool.returning_blocks > 0) return;
     const Holding* victim = ChooseVictim(Holders(blocked_->holding.id), in_.now_us);
     if (victim != nullptr) plan_.park.push_back(victim->id);
   }

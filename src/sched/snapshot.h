@@ -55,6 +55,7 @@ struct PrefillInput {
 struct PoolInput {
   int32_t free_blocks = 0;
   int32_t reclaimable_blocks = 0;
+  int32_t returning_blocks = 0;  // of sequences that are being parked or have ended
   int32_t free_slots = 0;
 
   int32_t available() const { return free_blocks + reclaimable_blocks; }

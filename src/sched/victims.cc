@@ -22,7 +22,7 @@ bool IsBetterVictim(const Holding& a, const Holding& b, int64_t now_us) {
 const Holding* ChooseVictim(std::span<const Holding* const> holders, int64_t now_us) {
   const Holding* victim = nullptr;
   for (const Holding* h : holders) {
-    if (!h->can_park || h->busy || h->held_blocks == 0) continue;
+    if (!h->can_park || h->held_blocks == 0) continue;
     if (victim == nullptr || IsBetterVictim(*h, *victim, now_us)) victim = h;
   }
   return victim;

@@ -1,52 +1,60 @@
 #include "engine/actions/action.h"
 
-#include <algorithm>
-
-#include "base/result.h"
-
 namespace deepinfer {
 
-SequenceStep MakeSequenceStep(const Sequence& sequence, int32_t num_rows) {
-  SequenceStep step;
-  step.tokens = sequence.tokens.data();
-  step.start = sequence.num_computed;
-  step.num_rows = num_rows;
-  step.decoder_from = sequence.decoder_origin;
-  step.decoder_origin = sequence.decoder_origin;
-  step.logits_from = sequence.num_computed + num_rows;
-  step.block_table = sequence.cache.block_table.data();
-  step.pool = sequence.cache.pool;
-  step.slot = sequence.cache.slot;
-  return step;
+StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job) {
+  StepItem& item = job->items.emplace_back();
+  item.sequence = &s;
+  SequenceStep& r = item.rows;
+  r.tokens = s.device.tokens.get();
+  r.start = s.launched;
+  r.num_rows = num_rows;
+  r.window_floor = s.cache.window_floor;
+  r.write_from = s.cache.write_from;
+  r.decoder_from = s.cache.decoder_from;
+  r.decoder_origin = s.cache.decoder_floor;
+  r.block_table = s.device.block_table.get();
+  r.pool = state.memory->pool();
+  r.slot = state.memory->Slot(s.cache.slot);
+  const int32_t end = s.launched + num_rows;
+  item.decides_token = end >= s.prompt_len && end > s.rebuild_end;
+  r.logits_from = item.decides_token ? end - 1 : end;
+  s.launched = end;
+  ++s.schedule.num_in_flight;
+  return item;
 }
 
-Status RunStep(StepState* state, const SequenceStep& step) {
-  DI_RETURN_IF_ERROR(state->model->Step({&step, 1}, false, &state->output));
-  DI_RETURN_IF_ERROR(state->output.status[0]);
-  state->sequence->num_computed += step.num_rows;
-  return OkStatus();
+std::shared_ptr<EdgeSnapshot> NewSnapshot(const EngineState& state, int32_t edge) {
+  auto snapshot = std::make_shared<EdgeSnapshot>();
+  snapshot->edge = edge;
+  snapshot->rings.resize(static_cast<size_t>(state.memory->encoder_ring_bytes()));
+  return snapshot;
 }
 
-Status SampleToken(StepState* state, std::span<float> logits) {
-  Sequence& s = *state->sequence;
-  const auto& forced = s.request.forced_ids;
-  const size_t index = static_cast<size_t>(s.num_generated);
-  SampleRow row;
-  row.logits = logits;
-  row.position = s.num_computed;
-  if (index < forced.size()) row.forced_id = forced[index];
-  DI_ASSIGN_OR_RETURN(SampledToken token, s.sampler.Sample(row, &state->sampler_scratch));
-  s.sampler.Commit(token.id);
-  s.tokens.push_back(token.id);
-  state->event = {};
-  state->event.start_index = s.num_generated;
-  state->event.ids = {token.id};
+bool KeepsSnapshots(const EngineState& state) {
+  return state.options.swa_snapshots && state.options.prefix_cache;
+}
+
+TokenEvent TakeToken(EngineState& state, StepItem* item) {
+  Sequence& s = *item->sequence;
+  TokenEvent event;
+  event.start_index = s.num_generated;
+  event.ids = {item->token.id};
   if (s.request.sampling.num_top_logprobs >= 0) {
-    state->event.logprobs = {std::move(token.logprobs)};
+    event.logprobs = {std::move(item->token.logprobs)};
   }
   ++s.num_generated;
   s.counters.generated_tokens = s.num_generated;
-  return OkStatus();
+  ++state.statistics.generated_tokens;
+  return event;
+}
+
+void KeepSnapshot(EngineState& state, Sequence& s, const EdgeSnapshot& snapshot) {
+  const auto block = static_cast<size_t>(snapshot.edge / kBlockTokens - 1);
+  if (block >= s.cache.chain.keys().size()) return;
+  (void)state.memory->swa().PutSnapshot(s.cache.chain.keys()[block], snapshot.edge,
+                                        s.cache.replay_gen, snapshot.rings,
+                                        state.memory->layout().ring_bytes, state.clock->NowUs());
 }
 
 }  // namespace deepinfer

@@ -1,37 +1,24 @@
-// A kind of step. Each action runs one forward of one sequence and applies its results.
-// Thread rule: step thread.
+// Rows of a sequence as part of a step, and what becomes of their results: what prefill and decode
+// have in common.
+// Thread rule: engine thread.
 #pragma once
 
-#include "base/status.h"
-#include "engine/sequence.h"
-#include "model/model.h"
+#include <memory>
+
+#include "engine/engine_state.h"
 
 namespace deepinfer {
 
-// What an action works on and reports.
-struct StepState {
-  Model* model = nullptr;
-  Sequence* sequence = nullptr;
-  StepOutput output;  // reused between steps
-  SamplerScratch sampler_scratch;
-  TokenEvent event;  // ids empty: nothing to deliver
-};
+// Appends the rows [launched, launched + num_rows) to the job; the blocks they write are there.
+StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
 
-class Action {
- public:
-  virtual ~Action() = default;
-  // An error ends the sequence, not the engine.
-  virtual Status Step(StepState* state) = 0;
-};
+// The token that the item decided, as an event.
+TokenEvent TakeToken(EngineState& state, StepItem* item);
 
-// The rows [num_computed, num_computed + num_rows) of a sequence as model input.
-SequenceStep MakeSequenceStep(const Sequence& sequence, int32_t num_rows);
-
-// Runs the model on one sequence; its own failure becomes the returned status.
-Status RunStep(StepState* state, const SequenceStep& step);
-
-// Samples the token after the last computed position from one row of logits, appends it and fills
-// state->event.
-Status SampleToken(StepState* state, std::span<float> logits);
+// Whether window state is kept at block edges, an empty snapshot to be filled by a step, and where
+// it goes: under the key of the block that ends at its edge.
+bool KeepsSnapshots(const EngineState& state);
+std::shared_ptr<EdgeSnapshot> NewSnapshot(const EngineState& state, int32_t edge);
+void KeepSnapshot(EngineState& state, Sequence& s, const EdgeSnapshot& snapshot);
 
 }  // namespace deepinfer

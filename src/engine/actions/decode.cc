@@ -1,14 +1,25 @@
 #include "engine/actions/decode.h"
 
-#include "base/result.h"
+#include "engine/actions/action.h"
 
 namespace deepinfer {
 
-Status DecodeAction::Step(StepState* state) {
-  SequenceStep step = MakeSequenceStep(*state->sequence, 1);
-  step.logits_from = step.start;
-  DI_RETURN_IF_ERROR(RunStep(state, step));
-  return SampleToken(state, state->output.logits);
+void LaunchDecode(EngineState& state, Sequence& s, StepJob* job) {
+  state.cost().AddDecode(s.launched, 1, &job->rows);
+  StepItem& item = AddItem(state, s, 1, job);
+  // The next turn of a conversation continues at the last edge of this answer.
+  if (KeepsSnapshots(state) && item.end() % kBlockTokens == 0) {
+    item.snapshot = NewSnapshot(state, item.end());
+  }
+}
+
+std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item) {
+  Sequence& s = *item->sequence;
+  s.computed = item->end();
+  PublishBlocks(state, s);
+  if (item->snapshot != nullptr) s.cache.last_edge = std::move(item->snapshot);
+  s.counters.decode_us = state.clock->NowUs() - s.schedule.prefilled_us;
+  return TakeToken(state, item);
 }
 
 }  // namespace deepinfer

@@ -1,14 +1,16 @@
-// Runs the last sampled token and samples the next one.
-// Thread rule: step thread.
+// The row of the last decided token, which decides the next one.
+// Thread rule: engine thread.
 #pragma once
 
-#include "engine/actions/action.h"
+#include <optional>
+
+#include "engine/engine_state.h"
 
 namespace deepinfer {
 
-class DecodeAction final : public Action {
- public:
-  Status Step(StepState* state) override;
-};
+void LaunchDecode(EngineState& state, Sequence& s, StepJob* job);
+
+// Takes over the results of a row that succeeded.
+std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item);
 
 }  // namespace deepinfer

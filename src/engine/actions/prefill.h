@@ -1,20 +1,21 @@
-// Runs the next chunk of a prompt; the last chunk samples the first token.
-// Thread rule: step thread.
+// The next chunk of a prompt, or of what is rebuilt after a lost image; the last chunk of a prompt
+// decides the first token.
+// Thread rule: engine thread.
 #pragma once
 
-#include "engine/actions/action.h"
+#include <optional>
+#include <vector>
+
+#include "engine/engine_state.h"
 
 namespace deepinfer {
 
-class PrefillAction final : public Action {
- public:
-  // max_rows: rows of one chunk.
-  explicit PrefillAction(int32_t max_rows) : max_rows_(max_rows) {}
+// Ascending positions at which the chunks of the sequence must end.
+std::vector<int32_t> PrefillCuts(const EngineState& state, const Sequence& s);
 
-  Status Step(StepState* state) override;
+void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
 
- private:
-  int32_t max_rows_;
-};
+// Takes over the results of a chunk that succeeded.
+std::optional<TokenEvent> ProcessPrefill(EngineState& state, StepItem* item);
 
 }  // namespace deepinfer

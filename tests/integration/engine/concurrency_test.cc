@@ -73,7 +73,7 @@ TEST_F(Concurrency, EightThreadsSubmitAndCancelThroughTheGateway) {
   EXPECT_GT(cancelled, 0);
   EXPECT_GT(finished, 0);
   gateway.Drain(0);
-  ExpectNothingHeld(engine->Stats());
+  ExpectNothingHeld(StatisticsWhenIdle(*engine));
   TokenCollector refused;
   EXPECT_EQ(gateway.Submit(SmallRequest(0, std::string("late")), refused.Sink()).code(),
             StatusCode::kUnavailable);

@@ -29,12 +29,13 @@ class DamagedWeights : public ::testing::Test {
     model_ = std::make_unique<TinyModel>(options);
     EngineOptions engine_options;
     engine_options.max_model_len = 256;
+    engine_options.async_scheduling = UseAsyncScheduling();
     engine_options.max_num_batched_tokens = 16;
     Result<std::unique_ptr<Engine>> engine = Engine::Create(model_->get(), engine_options, &clock_);
     ASSERT_TRUE(engine.ok());
     engine_ = *std::move(engine);
   }
-  void TearDown() override { ExpectNothingHeld(engine_->Stats()); }
+  void TearDown() override { ExpectNothingHeld(StatisticsWhenIdle(*engine_)); }
 
   const TokenEvent& Run(EngineRequest request, TokenCollector* out) {
     EXPECT_TRUE(engine_->Submit(std::move(request), out->Sink()).ok());

@@ -163,6 +163,15 @@ TEST_F(PlannerTest, ShortOfBlocksTheLowestClassWithTheLeastWorkIsParked) {
   EXPECT_EQ(plan.decode[1].id, 4);
 }
 
+TEST_F(PlannerTest, BlocksOnTheirWayBackParkNobodyElse) {
+  PlannerSnapshot s = Snapshot(/*free_blocks=*/0);
+  s.decode = {Decoding(1, 256), Decoding(2, 300)};
+  s.decode[0].holding.held_blocks = 2;
+  EXPECT_EQ(Run(s).park.size(), 1u);
+  s.pool.returning_blocks = 1;
+  EXPECT_TRUE(Run(s).park.empty());
+}
+
 TEST_F(PlannerTest, SequencesParkedBeforeOrAboutToEndAreSpared) {
   Holding a, b, c;
   a.id = 1, b.id = 2, c.id = 3;
@@ -176,7 +185,7 @@ TEST_F(PlannerTest, SequencesParkedBeforeOrAboutToEndAreSpared) {
   const std::vector<const Holding*> all = {&a, &b, &c}, spared = {&a, &b};
   EXPECT_EQ(ChooseVictim(all, 2'000'000)->id, 3);
   EXPECT_NE(ChooseVictim(spared, 2'000'000), nullptr) << "spared is not exempt";
-  a.busy = b.busy = true;
+  a.can_park = b.can_park = false;
   EXPECT_EQ(ChooseVictim(spared, 2'000'000), nullptr);
 }
 

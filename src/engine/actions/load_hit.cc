@@ -1,0 +1,108 @@
+#include "engine/actions/load_hit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace deepinfer {
+
+namespace {
+
+uint16_t MaxReplayGen(const EngineState& state) {
+  return state.options.replay == ReplayMode::kExact ? 0 : std::numeric_limits<uint16_t>::max();
+}
+
+bool MayUseCache(const EngineState& state, const Sequence& s) {
+  // Without the decoder tail every row must run for its logits or its decoder windows.
+  return state.options.prefix_cache && !s.wants_prompt_logprobs() &&
+         state.options.decoder_tail == DecoderTail::kCompact;
+}
+
+std::span<const BlockKey> PromptKeys(const Sequence& s) {
+  const auto& keys = s.cache.chain.keys();
+  return {keys.data(), std::min(keys.size(), static_cast<size_t>(s.prompt_len / kBlockTokens))};
+}
+
+std::optional<SwaSnapshot> FindSnapshot(EngineState& state, const Sequence& s, int64_t hit) {
+  if (!state.options.swa_snapshots) return std::nullopt;
+  const ReplayGeometry& geometry = state.memory->geometry();
+  const int64_t bound = SnapshotBound(geometry, s.prompt_len, hit);
+  return state.memory->swa().FindSnapshot(
+      PromptKeys(s), kBlockTokens,
+      std::max<int64_t>(kBlockTokens, bound - geometry.max_snapshot_gap), bound,
+      MaxReplayGen(state), state.clock->NowUs());
+}
+
+void SetTail(EngineState& state, Sequence& s) {
+  const bool full = s.wants_prompt_logprobs() || state.options.decoder_tail == DecoderTail::kFull;
+  const int32_t keep = full ? s.prompt_len : state.memory->geometry().keep_rows;
+  s.cache.decoder_origin = std::max(0, s.prompt_len - keep);
+  s.cache.decoder_from = s.cache.decoder_floor = s.cache.decoder_origin;
+}
+
+}  // namespace
+
+HitProbe ProbeHit(EngineState& state, Sequence& s) {
+  HitProbe probe;
+  probe.valid = true;
+  if (!MayUseCache(state, s)) return probe;
+  const BlockPool& blocks = state.memory->blocks();
+  const std::span<const BlockKey> keys = PromptKeys(s);
+  const int64_t num_blocks = blocks.CountHit(keys, MaxReplayGen(state));
+  if (num_blocks * kBlockTokens < state.options.min_hit_tokens) return probe;
+  ReplayInput input;
+  input.prompt_tokens = s.prompt_len;
+  input.hit_tokens = num_blocks * kBlockTokens;
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    const int32_t block = blocks.Find(keys[static_cast<size_t>(i)]);
+    input.hit_replay_gen = std::max(input.hit_replay_gen, blocks.replay_gen(block));
+    probe.hit_idle += blocks.state(block) == BlockState::kIdle;
+  }
+  if (const auto snapshot = FindSnapshot(state, s, input.hit_tokens)) {
+    input.snapshot_edge = snapshot->edge;
+    input.snapshot_replay_gen = snapshot->replay_gen;
+  }
+  probe.plan = PlanReplay(state.memory->geometry(), state.options.replay, input);
+  probe.hit_blocks = static_cast<int32_t>(num_blocks);
+  // A replay from the first row saves nothing.
+  if (probe.plan.first_row == 0) {
+    probe = HitProbe();
+    probe.valid = true;
+  }
+  return probe;
+}
+
+bool Admit(EngineState& state, Sequence& s) {
+  const HitProbe planned = s.schedule.probe;
+  s.schedule.probe = ProbeHit(state, s);
+  if (!(s.schedule.probe == planned)) return false;
+  const int32_t slot = state.memory->slots().Acquire();
+  if (slot < 0) return false;
+  PrepareDevice(state, s);
+  SetTail(state, s);
+  SequenceCache& c = s.cache;
+  c.slot = slot;
+  const ReplayPlan& plan = planned.plan;
+  if (planned.hit_blocks > 0) {
+    const std::vector<int32_t> hit = state.memory->blocks().AcquireHit(
+        PromptKeys(s).first(static_cast<size_t>(planned.hit_blocks)), MaxReplayGen(state));
+    std::copy(hit.begin(), hit.end(), s.device.block_table.get());
+    if (plan.uses_snapshot) {
+      const auto snapshot = FindSnapshot(state, s, int64_t{planned.hit_blocks} * kBlockTokens);
+      std::memcpy(state.memory->Slot(slot), snapshot->bytes.data(), snapshot->bytes.size());
+    }
+  }
+  c.num_blocks = c.num_published = planned.hit_blocks;
+  c.write_from = planned.hit_blocks * kBlockTokens;
+  c.window_floor = c.first_floor = static_cast<int32_t>(plan.window_clamp);
+  c.first_row = static_cast<int32_t>(plan.first_row);
+  c.replay_gen = plan.replay_gen;
+  s.launched = s.computed = c.first_row;
+  s.counters.cached_tokens = plan.cached_tokens;
+  s.counters.replayed_tokens = plan.replayed_tokens;
+  s.state = SequenceState::kPrefilling;
+  state.active.push_back(&s);
+  return true;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,16 @@
+// Takes a sequence off the device: its state goes to host memory, its blocks stay as long as nobody
+// needs the room.
+// Thread rule: engine thread.
+#pragma once
+
+#include "engine/engine_state.h"
+
+namespace deepinfer {
+
+// Stops planning the sequence; Park follows once its rows in flight were processed.
+void BeginPark(EngineState& state, Sequence& s);
+
+// Precondition: kParking, no rows in flight.
+void Park(EngineState& state, Sequence& s);
+
+}  // namespace deepinfer

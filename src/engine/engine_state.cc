@@ -1,0 +1,178 @@
+#include "engine/engine_state.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace deepinfer {
+
+EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
+                         std::unique_ptr<KvMemory> kv)
+    : model(m),
+      options(o),
+      clock(c),
+      memory(std::move(kv)),
+      flops(MakeCostShape(m->config()),
+            // The CPU multiplies every format in fp32 or bf16 units of one speed.
+            FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}) {
+  static_assert(kPlanBlockTokens == kBlockTokens);
+  limits.max_rows = o.max_num_batched_tokens;
+  limits.max_sequences = o.max_num_seqs;
+  limits.tpot_target_us = o.tpot_target_us;
+  statistics.kv_capacity_tokens = memory->capacity_tokens();
+  statistics.blocks_total = memory->blocks().stats().capacity;
+  statistics.slots_total = memory->slots().num_slots();
+}
+
+CostShape MakeCostShape(const ModelConfig& c) {
+  CostShape s;
+  s.decoder_start = c.decoder_start();
+  s.dim = c.dim;
+  s.heads = c.num_heads;
+  s.head_dim = c.head_dim;
+  s.q_lora = c.q_lora_rank;
+  s.o_groups = c.o_groups;
+  s.o_lora = c.o_lora_rank;
+  s.moe_inter = c.moe_inter_dim;
+  s.num_experts = c.num_experts;
+  s.experts_per_token = c.experts_per_token;
+  s.hc_mult = c.hc_mult;
+  s.window = c.window;
+  s.engram_width = int64_t{c.engram.num_columns()} * c.engram.head_dim;
+  s.vocab = c.vocab_size;
+  s.index_heads = c.index_num_heads;
+  s.index_head_dim = c.index_head_dim;
+  s.index_topk = c.index_topk;
+  for (int32_t l = 0; l < c.num_layers; ++l) {
+    CostShape::Layer layer;
+    layer.ratio = c.ratio(l);
+    layer.kv_source = c.IsKvSource(l);
+    layer.index_source = c.IsIndexSource(l);
+    layer.engram = c.EngramIndex(l) >= 0;
+    if (layer.index_source && c.candidate_source_layer >= 0 && l > c.candidate_source_layer) {
+      layer.index_cap = int64_t{c.candidate_topk_blocks} * c.candidate_block_size;
+    }
+    s.layers.push_back(layer);
+  }
+  return s;
+}
+
+void Enqueue(EngineState& state, Sequence& s) {
+  s.state = SequenceState::kQueued;
+  const int64_t deadline_us = s.request.first_token_deadline_us;
+  StepRows rows;
+  state.cost().AddPrefill(0, s.prompt_len, s.prompt_len, &rows);
+  s.schedule.predicted_prefill_us = static_cast<int64_t>(state.step_time.Predict(rows));
+  state.queue.Add(
+      {s.id, s.request.request_class, s.schedule.submitted_us,
+       deadline_us == 0 ? kNoDeadlineUs : deadline_us - s.schedule.predicted_prefill_us});
+  state.queued_prompt_tokens += s.prompt_len;
+  state.queued_output_tokens += s.request.sampling.max_tokens;
+}
+
+void Dequeue(EngineState& state, Sequence& s) {
+  if (!state.queue.Remove(s.id)) return;
+  state.queued_prompt_tokens -= s.prompt_len;
+  state.queued_output_tokens -= s.request.sampling.max_tokens;
+}
+
+void NoteStart(EngineState& state, Sequence& s) {
+  Dequeue(state, s);
+  s.schedule.started_us = state.clock->NowUs();
+  RequestCounters& c = s.counters;
+  c.queue_us = s.schedule.started_us - s.schedule.submitted_us;
+  constexpr auto kTier = static_cast<size_t>(CacheTier::kDram);
+  c.cached_by_tier[kTier] = c.cached_tokens;
+  EngineStatistics& st = state.statistics;
+  ++st.started;
+  st.cached_tokens += c.cached_tokens;
+  st.cached_by_tier[kTier] += c.cached_tokens;
+  st.replayed_tokens += c.replayed_tokens;
+}
+
+void PrepareDevice(EngineState& state, Sequence& s) {
+  DeviceRows& d = s.device;
+  if (d.tokens != nullptr) return;
+  const auto positions = static_cast<size_t>(s.max_positions(state.options.max_model_len)) + 1;
+  d.tokens = std::make_unique<int32_t[]>(positions);
+  std::copy(s.request.prompt_ids.begin(), s.request.prompt_ids.end(), d.tokens.get());
+  d.block_table =
+      std::make_unique<int32_t[]>(static_cast<size_t>(KvLayout::NumBlocks(int64_t(positions))));
+  const ModelConfig& config = state.model->config();
+  d.sampler.emplace(s.request.sampling, s.request.prompt_ids, config.eos_token_id,
+                    config.image_token_id);
+}
+
+bool EnsureBlocks(EngineState& state, Sequence& s, int32_t end) {
+  const int64_t missing = KvLayout::NumBlocks(end) - s.cache.num_blocks;
+  if (missing <= 0) return true;
+  std::vector<int32_t> blocks;
+  if (!state.memory->blocks().Allocate(missing, &blocks)) return false;
+  std::copy(blocks.begin(), blocks.end(), s.device.block_table.get() + s.cache.num_blocks);
+  s.cache.num_blocks += static_cast<int32_t>(missing);
+  return true;
+}
+
+void PublishBlocks(EngineState& state, Sequence& s) {
+  const int32_t complete = s.computed / kBlockTokens;
+  if (complete <= s.cache.num_published) return;
+  s.cache.chain.Extend({s.device.tokens.get(), static_cast<size_t>(complete) * kBlockTokens}, {});
+  for (int32_t i = s.cache.num_published; i < complete; ++i) {
+    // A duplicate stays private: another writer's bytes may descend from another replay.
+    const bool is_new = state.memory->blocks().Publish(s.device.block_table[static_cast<size_t>(i)],
+                                                       s.cache.chain.keys()[static_cast<size_t>(i)],
+                                                       s.cache.replay_gen);
+    const bool of_prompt = (i + 1) * kBlockTokens <= s.prompt_len;
+    if (is_new && of_prompt && state.options.prefix_cache) {
+      s.counters.cache_written_tokens += kBlockTokens;
+    }
+  }
+  s.cache.num_published = complete;
+}
+
+void ReleaseMemory(EngineState& state, Sequence& s) {
+  DI_CHECK(s.schedule.num_in_flight == 0);
+  std::erase(state.active, &s);
+  if (s.cache.slot >= 0) state.memory->slots().Release(s.cache.slot);
+  s.cache.slot = -1;
+  if (s.cache.num_blocks > 0) {
+    state.memory->blocks().ReleaseChain(
+        {s.device.block_table.get(), static_cast<size_t>(s.cache.num_blocks)});
+  }
+  s.cache.num_blocks = 0;
+}
+
+Status CheckInvariants(const EngineState& state) {
+  const KvMemory& memory = *state.memory;
+  int64_t references = 0, slots = 0, in_flight = 0;
+  std::vector<int32_t> lent;
+  for (const auto& [id, s] : state.sequences) {
+    references += s->cache.num_blocks;
+    slots += s->holds_slot();
+    in_flight += s->schedule.num_in_flight;
+    if (s->holds_slot()) lent.push_back(s->cache.slot);
+    for (int32_t i = 0; i < s->cache.num_blocks; ++i) {
+      if (s->device.block_table[static_cast<size_t>(i)] == 0) return Internal("block 0 is lent");
+    }
+    if (s->launched < s->computed) return Internal("rows were processed before their launch");
+    if (s->num_generated > 0 && s->rebuild_end == 0 && s->computed < s->prompt_len &&
+        s->state != SequenceState::kPrefilling && s->state != SequenceState::kParked) {
+      return Internal("a sequence decodes before its prompt is computed");
+    }
+  }
+  const BlockPoolStats& blocks = memory.blocks().stats();
+  if (blocks.refs_taken - blocks.refs_released != references) {
+    return Internal("block references differ from the entries of block tables");
+  }
+  if (memory.slots().acquired() - memory.slots().released() != slots) {
+    return Internal("lent slots differ from the sequences that hold one");
+  }
+  std::sort(lent.begin(), lent.end());
+  if (std::adjacent_find(lent.begin(), lent.end()) != lent.end()) {
+    return Internal("two sequences hold one slot");
+  }
+  if (state.sequences.empty() && in_flight != 0) return Internal("rows are in flight for nobody");
+  return OkStatus();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,78 @@
+// Everything the engine thread owns: sequences by state, memory, planner memory, learned times. The
+// actions of engine/actions change it, each in one way.
+// Thread rule: engine thread. Owner: Engine.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/deadline_queue.h"
+#include "engine/kv_memory.h"
+#include "engine/options.h"
+#include "engine/sequence.h"
+#include "engine/statistics.h"
+#include "engine/step_job.h"
+#include "sched/admission_queue.h"
+#include "sched/planner.h"
+
+namespace deepinfer {
+
+struct EngineState {
+  EngineState(Model* m, const EngineOptions& o, const Clock* c, std::unique_ptr<KvMemory> kv);
+
+  Model* model;
+  EngineOptions options;
+  const Clock* clock;
+  std::unique_ptr<KvMemory> memory;
+
+  // All sequences that exist, ended ones until their memory is back; in order of arrival.
+  std::map<int64_t, std::unique_ptr<Sequence>> sequences;
+  AdmissionQueue queue;  // those in kQueued
+  int64_t queued_prompt_tokens = 0;
+  int64_t queued_output_tokens = 0;
+  std::vector<Sequence*> active;  // those that hold a slot and did not end
+  std::vector<Sequence*> parked;
+
+  DeadlineQueue deadlines;
+  PlannerLimits limits;
+  PlannerMemory planner_memory;
+  FlopModel flops;
+  StepTimeModel step_time;
+  double decode_step_us = 0;  // running mean of steps with decode rows
+
+  std::vector<MemoryCopy> copies;  // of the next job
+  std::vector<Sequence*> copied;
+  EngineStatistics statistics;
+
+  CostModel cost() const { return {&flops, &step_time}; }
+  Sequence* Find(int64_t id) const {
+    const auto it = sequences.find(id);
+    return it == sequences.end() ? nullptr : it->second.get();
+  }
+};
+
+// Dimensions of a model for the cost model.
+CostShape MakeCostShape(const ModelConfig& config);
+
+// Puts a sequence among those that wait for admission, and takes it out.
+void Enqueue(EngineState& state, Sequence& s);
+void Dequeue(EngineState& state, Sequence& s);
+// Ends the wait of an admitted sequence and books what it found in the cache.
+void NoteStart(EngineState& state, Sequence& s);
+// Sizes the device side of a sequence that is about to be admitted.
+void PrepareDevice(EngineState& state, Sequence& s);
+// Blocks for rows below `end`; false when the pool is out of blocks, and then nothing changed.
+bool EnsureBlocks(EngineState& state, Sequence& s, int32_t end);
+// Offers blocks that `computed` completed to the prefix index.
+void PublishBlocks(EngineState& state, Sequence& s);
+// Gives back slot and blocks. Precondition: no rows in flight.
+void ReleaseMemory(EngineState& state, Sequence& s);
+
+// What must hold between steps (architecture.md §8); internal with the first breach.
+Status CheckInvariants(const EngineState& state);
+
+}  // namespace deepinfer

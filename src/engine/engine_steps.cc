@@ -1,0 +1,235 @@
+// What the engine does with finished steps and ended requests.
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/actions/action.h"
+#include "engine/actions/decode.h"
+#include "engine/actions/fork.h"
+#include "engine/actions/prefill.h"
+#include "engine/engine.h"
+
+namespace deepinfer {
+
+namespace {
+
+// No step of a working machine takes this long.
+constexpr std::chrono::milliseconds kWatchdog{5000};
+constexpr size_t kStepsInReport = 20;
+// Weight of one step in the mean time of decode steps.
+constexpr double kSmoothing = 0.05;
+
+SequenceState TerminalState(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kCancelled:
+      return SequenceState::kCancelled;
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      return SequenceState::kFinished;
+    default:
+      return SequenceState::kFailed;
+  }
+}
+
+StepKind KindOf(const StepJob& job) {
+  if (job.rows.decode_rows == 0) return StepKind::kPrefill;
+  return job.rows.prefill_rows == 0 ? StepKind::kDecode : StepKind::kMixed;
+}
+
+}  // namespace
+
+std::unique_ptr<StepJob> Engine::WaitForStep() {
+  while (true) {
+    std::unique_ptr<StepJob> job = executor_.Wait(kWatchdog);
+    {
+      const std::lock_guard lock(mutex_);
+      healthy_ = job != nullptr;
+    }
+    if (job != nullptr) return job;
+    Log(LogLevel::kError, "engine.stalled",
+        {{"step", num_jobs_ - num_launched_},
+         {"last_steps", flight_record_.Describe(kStepsInReport)}});
+  }
+}
+
+void Engine::Process(std::unique_ptr<StepJob> job) {
+  --num_launched_;
+  const int64_t begin_us = clock_->NowUs();
+  for (Sequence* s : job->copied) {
+    --s->schedule.num_in_flight;
+    if (IsTerminal(s->state)) Forget(*s);
+  }
+  for (StepItem& item : job->items) ProcessItem(&item);
+  RecordStep(*job);
+  state_.statistics.host_us += clock_->NowUs() - begin_us;
+#ifdef DEEPINFER_TEST_HOOKS
+  const Status breach = CheckInvariants(state_);
+  if (!breach.ok()) Log(LogLevel::kError, "engine.invariant", {{"status", breach}});
+  DI_CHECK(breach.ok());
+#endif
+}
+
+void Engine::ProcessItem(StepItem* item) {
+  Sequence& s = *item->sequence;
+  --s.schedule.num_in_flight;
+  if (IsTerminal(s.state)) {
+    // It ended while this step was in flight: the row was run for nothing.
+    Forget(s);
+    return;
+  }
+  if (!item->status.ok()) {
+    const bool is_clients_fault = item->status.code() == StatusCode::kInvalidRequest;
+    Log(is_clients_fault ? LogLevel::kInfo : LogLevel::kError, "engine.request_failed",
+        {{"request_id", s.request.request_id}, {"status", item->status}});
+    FailBranches(s, item->status);
+    FinishEarly(s, FinishReason::kError, item->status);
+    return;
+  }
+  const bool is_prefill = item->end() <= s.prefill_end();
+  std::optional<TokenEvent> event =
+      is_prefill ? ProcessPrefill(state_, item) : ProcessDecode(state_, item);
+  if (!event.has_value()) return;
+  event->finish = EndAfterToken(s, event->ids.back(), &event->stop_token_id);
+  if (event->finish == FinishReason::kNone) {
+    Deliver(s, std::move(*event));
+  } else {
+    Finish(s, std::move(*event));
+  }
+}
+
+void Engine::FailBranches(const Sequence& leader, const Status& status) {
+  const std::vector<Sequence*> active = state_.active;
+  for (Sequence* s : active) {
+    if (s->forked_from == leader.id && s->num_generated == 0 && !IsTerminal(s->state)) {
+      FinishEarly(*s, FinishReason::kError, status);
+    }
+  }
+}
+
+void Engine::RecordStep(const StepJob& job) {
+  flight_record_.Add(job);
+  EngineStatistics& st = state_.statistics;
+  const auto measured_us = static_cast<double>(job.end_us - job.begin_us);
+  ++st.steps;
+  st.prefill_rows += job.rows.prefill_rows;
+  st.decode_rows += job.rows.decode_rows;
+  st.model_us += job.model_us;
+  st.step_seconds[static_cast<size_t>(KindOf(job))].Observe(measured_us / 1e6);
+  st.rows_per_step.Observe(static_cast<double>(job.rows.prefill_rows + job.rows.decode_rows));
+  if (measured_us <= 0.0) return;
+  if (job.predicted_us > 0.0) {
+    st.step_prediction_error.Observe(std::abs(job.predicted_us - measured_us) / measured_us);
+  }
+  state_.step_time.Observe(job.rows, measured_us);
+  if (job.rows.decode_rows > 0) {
+    state_.decode_step_us += kSmoothing * (measured_us - state_.decode_step_us);
+  }
+}
+
+FinishReason Engine::EndAfterToken(const Sequence& s, int32_t id, int32_t* stop_token_id) const {
+  const SamplingParams& p = s.request.sampling;
+  const bool is_end = id == state_.model->config().eos_token_id && !p.ignore_eos;
+  const bool is_stop =
+      std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), id) != p.stop_token_ids.end();
+  if ((is_end || is_stop) && s.num_generated > p.min_tokens) {
+    *stop_token_id = id;
+    return FinishReason::kStop;
+  }
+  const bool context_full = s.prompt_len + s.num_generated >= max_model_len_;
+  return s.num_generated >= p.max_tokens || context_full ? FinishReason::kLength
+                                                         : FinishReason::kNone;
+}
+
+void Engine::Deliver(Sequence& s, TokenEvent event) {
+  event.counters = s.counters;
+  if (event.finish != FinishReason::kNone) {
+    event.start_index = s.num_generated - static_cast<int32_t>(event.ids.size());
+  }
+  event.credit = s.window->Take();
+  s.sink(std::move(event));
+}
+
+void Engine::FinishEarly(Sequence& s, FinishReason reason, Status status) {
+  if (s.schedule.started_us == 0) {
+    s.counters.queue_us = clock_->NowUs() - s.schedule.submitted_us;
+  }
+  TokenEvent event;
+  event.finish = reason;
+  event.status = std::move(status);
+  Finish(s, std::move(event));
+}
+
+void Engine::Finish(Sequence& s, TokenEvent last) {
+  if (s.state == SequenceState::kQueued) Dequeue(state_, s);
+  if (s.state == SequenceState::kParked) {
+    std::erase(state_.parked, &s);
+    (void)state_.memory->swa().TakeParkImage(std::to_string(s.id), clock_->NowUs());
+  }
+  s.state = TerminalState(last.finish);
+  ReleaseBranches(state_, s);
+  if (s.state == SequenceState::kFinished && s.cache.last_edge != nullptr) {
+    KeepSnapshot(state_, s, *s.cache.last_edge);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    live_.erase(s.request.request_id);
+  }
+  // With rows in flight the memory stays until they are over.
+  std::unique_ptr<Sequence> ended;
+  if (s.schedule.num_in_flight == 0) {
+    ReleaseMemory(state_, s);
+    ended = std::move(state_.sequences.extract(s.id).mapped());
+  }
+  Publish();
+  Deliver(s, std::move(last));
+  // What the sink holds must be gone when Drain returns, not when the sequence is destroyed.
+  s.sink = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    --num_unfinished_;
+  }
+  drained_.notify_all();
+}
+
+void Engine::Forget(Sequence& s) {
+  if (s.schedule.num_in_flight > 0) return;
+  ReleaseMemory(state_, s);
+  state_.sequences.erase(s.id);
+}
+
+void Engine::Publish() {
+  EngineStatistics& st = state_.statistics;
+  const BlockPoolStats& blocks = state_.memory->blocks().stats();
+  int64_t kv_tokens = 0, prompt_tokens = state_.queued_prompt_tokens;
+  int64_t output_tokens = state_.queued_output_tokens;
+  int32_t running = static_cast<int32_t>(state_.parked.size());
+  for (const Sequence* s : state_.active) {
+    if (IsTerminal(s->state)) continue;
+    ++running;
+    kv_tokens += s->computed;
+    prompt_tokens += std::max(0, s->prompt_len - s->computed);
+    output_tokens += s->request.sampling.max_tokens - s->num_generated;
+  }
+  st.running = running;
+  st.waiting = static_cast<int32_t>(state_.queue.size());
+  st.parked = static_cast<int32_t>(state_.parked.size());
+  st.pending = static_cast<int32_t>(state_.sequences.size() - state_.queue.size() -
+                                    state_.active.size() - state_.parked.size());
+  st.kv_tokens = kv_tokens;
+  st.waiting_prompt_tokens = prompt_tokens;
+  st.remaining_output_tokens = output_tokens;
+  st.blocks_cached = blocks.idle;
+  st.blocks_used = blocks.capacity - blocks.free - blocks.idle;
+  st.slots_used = st.slots_total - state_.memory->slots().num_free();
+  st.blocks_evicted = blocks.reclaimed;
+  st.blocks_acquired = blocks.refs_taken;
+  st.blocks_released = blocks.refs_released;
+  st.slots_acquired = state_.memory->slots().acquired();
+  st.slots_released = state_.memory->slots().released();
+  const std::lock_guard lock(mutex_);
+  published_ = st;
+}
+
+}  // namespace deepinfer

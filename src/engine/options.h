@@ -1,0 +1,38 @@
+// What an engine is told at its start.
+// Thread rule: values.
+#pragma once
+
+#include <cstdint>
+
+#include "kvcache/replay_plan.h"
+#include "sched/limits.h"
+
+namespace deepinfer {
+
+enum class DecoderTail : unsigned char {
+  kCompact,  // prompt rows before the last window + 12 skip the decoder (model.md §13.1)
+  kFull,     // every row runs every layer
+};
+
+struct EngineOptions {
+  int32_t max_model_len = 32768;  // clipped to the model
+  int32_t max_num_batched_tokens = 512;
+  int32_t max_num_seqs = 16;
+  int32_t max_queued_requests = 1024;
+  DecoderTail decoder_tail = DecoderTail::kCompact;
+
+  int64_t kv_cache_tokens = 0;  // of the block pool; 0: from memory and max_num_seqs
+  bool prefix_cache = true;     // requests share the blocks of equal prefixes
+  // How window state behind a prefix hit is rebuilt, and that of a sequence whose image was lost.
+  ReplayMode replay = ReplayMode::kBounded;
+  ReplayMode resume = ReplayMode::kExact;
+  int32_t min_hit_tokens = 256;  // shorter hits save less than their replay costs
+  bool swa_snapshots = true;     // keep encoder windows at block edges for exact hits
+  int64_t swa_pool_bytes = -1;   // snapshots and images of parked sequences; -1: from memory
+
+  // Post-process a step while the next one computes. Off: one step at a time, equal tokens.
+  bool async_scheduling = true;
+  int64_t tpot_target_us = kTpotTargetUs;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,112 @@
+// Choices of one prompt that share its computation: equal to single runs, and independent of each
+// other's fate.
+
+#include <gtest/gtest.h>
+
+#include "integration/engine/engine_fixture.h"
+
+namespace deepinfer {
+namespace {
+
+class Forking : public EngineTest {
+ protected:
+  static EngineOptions Options() {
+    EngineOptions o;
+    o.max_num_seqs = 12;
+    o.max_num_batched_tokens = 100;
+    o.prefix_cache = false;  // what is shared is shared by the fork
+    return o;
+  }
+  static std::vector<EngineRequest> Choices(int32_t prompt, uint64_t n, int32_t max_tokens) {
+    std::vector<EngineRequest> choices;
+    for (uint64_t b = 0; b < n; ++b) {
+      EngineRequest r = StrictRequest(RandomPrompt(prompt, 90), max_tokens, 1000 + b,
+                                      "choice" + std::to_string(b));
+      if (b > 0) r.branch_of = "choice0";
+      choices.push_back(std::move(r));
+    }
+    return choices;
+  }
+};
+
+TEST_F(Forking, EightBranchesEqualEightSingleRuns) {
+  for (int32_t prompt : {1, 2, 127, 128, 129, 256, 301}) {
+    SCOPED_TRACE("prompt " + std::to_string(prompt));
+    Start(Options());
+    std::vector<std::unique_ptr<TokenCollector>> want;
+    for (EngineRequest& r : Choices(prompt, 8, 12)) {
+      r.branch_of.clear();
+      want.push_back(Run(std::move(r)));
+    }
+    Start(Options());
+    const auto got = RunTogether(Choices(prompt, 8, 12));
+    for (size_t b = 0; b < 8; ++b) {
+      ExpectSameAnswer(*got[b], *want[b], "branch " + std::to_string(b));
+      const RequestCounters c = got[b]->Wait().counters;
+      EXPECT_EQ(c.cached_tokens + c.computed_tokens, prompt);
+      EXPECT_EQ(c.computed_tokens, b == 0 ? prompt : 1) << "the prompt is computed once";
+    }
+    EXPECT_NE(got[0]->ids(), got[1]->ids());
+  }
+}
+
+TEST_F(Forking, BranchesOutliveTheirLeader) {
+  Start(Options());
+  std::vector<EngineRequest> choices = Choices(200, 3, 20);
+  choices[0].sampling.max_tokens = 1;
+  const auto got = RunTogether(std::move(choices));
+  EXPECT_EQ(got[0]->ids().size(), 1u);
+  EXPECT_EQ(got[1]->ids().size(), 20u);
+  EXPECT_EQ(got[2]->ids().size(), 20u);
+}
+
+TEST_F(Forking, ALeaderThatEndsEarlyIsReplacedByTheNext) {
+  EngineOptions o = Options();
+  o.max_num_batched_tokens = 16;
+  Start(o);
+  std::vector<std::unique_ptr<TokenCollector>> want;
+  for (EngineRequest& r : Choices(200, 3, 6)) want.push_back(Run(std::move(r)));
+  Start(o);
+  clock_.OnRead([engine = engine_.get()] {
+    const EngineStatistics s = engine->Statistics();
+    if (s.pending == 2 && s.kv_tokens >= 32) engine->Cancel("choice0");
+  });
+  const auto got = RunTogether(Choices(200, 3, 6));
+  EXPECT_EQ(got[0]->Wait().finish, FinishReason::kCancelled);
+  ExpectSameAnswer(*got[1], *want[1]);
+  ExpectSameAnswer(*got[2], *want[2]);
+  EXPECT_EQ(got[2]->Wait().counters.computed_tokens, 1);
+}
+
+TEST_F(Forking, WithoutFreeSlotsBranchesQueueLikeOthers) {
+  EngineOptions o = Options();
+  o.max_num_seqs = 2;
+  Start(o);
+  const auto got = RunTogether(Choices(60, 6, 5));
+  for (const auto& out : got) EXPECT_EQ(out->ids().size(), 5u);
+}
+
+TEST_F(Forking, ADifferentPromptOrScopeIsNotShared) {
+  Start(Options());
+  std::vector<EngineRequest> choices = Choices(100, 3, 4);
+  choices[1].prompt_ids[7] = 11;
+  choices[2].cache_scope = Sha256("other");
+  const auto got = RunTogether(std::move(choices));
+  for (const auto& out : got) EXPECT_EQ(out->Wait().counters.computed_tokens, 100);
+}
+
+TEST_F(Forking, CancelledBranchesLeaveTheOthersAlone) {
+  Start(Options());
+  std::vector<std::unique_ptr<TokenCollector>> want;
+  for (EngineRequest& r : Choices(150, 4, 30)) want.push_back(Run(std::move(r)));
+  Start(Options());
+  std::vector<EngineRequest> choices = Choices(150, 4, 30);
+  choices[0].sampling.max_tokens = 3;
+  choices[2].sampling.max_tokens = 9;
+  const auto got = RunTogether(std::move(choices));
+  ExpectSameAnswer(*got[1], *want[1]);
+  ExpectSameAnswer(*got[3], *want[3]);
+}
+
+}  // namespace
+}  // namespace deepinfer
