@@ -171,7 +171,7 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(ignored, ["--reasoning-parser", "--trust-remote-code"])
 
     def test_a_request_that_waits_too_long_is_told_so(self):
-        with Server("--queue-timeout", "0.1") as server:
+        with Server("--queue-timeout", "0.1", "--max-num-seqs", "1") as server:
             with start_endless(server):
                 while server_running(server) == 0:
                     time.sleep(0.01)
