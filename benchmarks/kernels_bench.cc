@@ -20,6 +20,7 @@
 #include "base/thread_pool.h"
 #include "kernels/backends.h"
 #include "kernels/ops.h"
+#include "tensor/codecs.h"
 #include "tensor/quantize.h"
 
 namespace deepinfer {
@@ -27,7 +28,6 @@ namespace {
 
 // Larger than the last-level cache, so that every call reads its weights from memory.
 constexpr int64_t kWeightBytes = int64_t{96} << 20;
-constexpr int64_t kIn = 5120;
 
 double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
@@ -167,21 +167,6 @@ struct Weight {
   WeightMatrix matrix;
 };
 
-const char* FormatName(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::kF32:
-      return "f32";
-    case WeightFormat::kBf16:
-      return "bf16";
-    case WeightFormat::kFp8Block32:
-    case WeightFormat::kFp8Group32:
-      return "fp8";
-    case WeightFormat::kFp4Group32:
-      return "fp4";
-  }
-  return "";
-}
-
 Weight MakeWeight(WeightFormat format, int64_t out, int64_t in) {
   Weight w;
   const double bytes_each = format == WeightFormat::kF32          ? 4
@@ -194,6 +179,12 @@ Weight MakeWeight(WeightFormat format, int64_t out, int64_t in) {
     // Exponent bits cut so that no format holds an infinity or NaN.
     const uint64_t bits = random() & 0xBFBFBFBFBFBFBFBFull;
     std::memcpy(&w.data[i], &bits, 8);
+  }
+  if (format == WeightFormat::kFp8Block32) {
+    // As in a checkpoint: values that fill the range of their scale, few of them subnormal.
+    for (uint8_t& code : w.data) {
+      code = FloatToE4m3((static_cast<float>(code & 0x3F) - 31.5f) * 7.0f);
+    }
   }
   if (format == WeightFormat::kFp8Block32)
     w.scales.assign(static_cast<size_t>(out / 32 * in / 32), 120);
@@ -232,27 +223,74 @@ struct Backend {
 
 // ---- operators ----
 
-void Linear(benchmark::State& state, WeightFormat format, bool quantized, IsaLevel level,
-            int threads, int64_t rows) {
-  const int64_t per_row = static_cast<int64_t>(MakeWeight(format, 32, kIn).data.size()) / 32;
-  const int64_t out = kWeightBytes / per_row / 64 * 64;
-  const Weight w = MakeWeight(format, out, kIn);
-  const Rows x(rows, kIn);
+// One linear of a model; `out` = 0: as many outputs as fill kWeightBytes. Smaller weights are laid
+// out as often as that, so that every call finds its own in memory.
+struct LinearCase {
+  const char* name;
+  WeightFormat format;
+  bool quantized;  // LinearFp8, else LinearF32
+  int64_t out, in;
+};
+
+void Linear(benchmark::State& state, const LinearCase& c, IsaLevel level, int threads,
+            int64_t rows) {
+  const Weight block = MakeWeight(c.format, 32, c.in);
+  const int64_t row_bytes = static_cast<int64_t>(block.data.size()) / 32;
+  const int64_t row_groups = c.format == WeightFormat::kFp4Group32 ? c.in / 32 : 0;
+  const int64_t out = c.out > 0 ? c.out : kWeightBytes / row_bytes / 64 * 64;
+  const int64_t copies = std::max<int64_t>(1, kWeightBytes / (row_bytes * out));
+  const Weight all = MakeWeight(c.format, copies * out, c.in);
+  const Rows x(rows, c.in);
   std::vector<float> y(static_cast<size_t>(rows * out));
-  const double peak = quantized ? CeilingsOf(threads).dot_gflops.at(level)
-                                : CeilingsOf(threads).fma_gflops.at(level);
+  const double peak = c.quantized ? CeilingsOf(threads).dot_gflops.at(level)
+                                  : CeilingsOf(threads).fma_gflops.at(level);
   Backend backend(level, threads);
+  int64_t copy = 0;
   for (auto _ : state) {
-    if (quantized) {
-      backend.ops->LinearFp8(rows, x.fp8(), w.matrix, Rounding::kNone, y.data());
+    WeightMatrix w = all.matrix;
+    w.out_features = out;
+    w.data = all.data.data() + copy * out * row_bytes;
+    if (c.format == WeightFormat::kFp8Block32) w.scales += copy * (out / 32) * (c.in / 32);
+    if (c.format == WeightFormat::kFp4Group32) w.scales += copy * out * row_groups;
+    if (c.quantized) {
+      backend.ops->LinearFp8(rows, x.fp8(), w, Rounding::kNone, y.data());
     } else {
-      backend.ops->LinearF32(rows, x.values.data(), w.matrix, y.data());
+      backend.ops->LinearF32(rows, x.values.data(), w, y.data());
     }
+    copy = (copy + 1) % copies;
     benchmark::ClobberMemory();
   }
-  Report(state, static_cast<double>(w.data.size() + w.scales.size()),
-         2.0 * static_cast<double>(rows * out * kIn), peak, threads);
+  const double bytes = static_cast<double>(all.data.size() + all.scales.size());
+  Report(state, bytes / static_cast<double>(copies), 2.0 * static_cast<double>(rows * out * c.in),
+         peak, threads);
 }
+
+constexpr WeightFormat kFp8 = WeightFormat::kFp8Block32;
+constexpr WeightFormat kFp4 = WeightFormat::kFp4Group32;
+constexpr LinearCase kLinearCases[] = {
+    {"linear_fp8/fp8", kFp8, true, 0, 5120},
+    {"linear_fp8/fp4", kFp4, true, 0, 5120},
+    {"linear_fp8/bf16", WeightFormat::kBf16, true, 0, 5120},
+    {"linear_f32/bf16", WeightFormat::kBf16, false, 0, 5120},
+    {"linear_f32/f32", WeightFormat::kF32, false, 0, 5120},
+    // The layer shapes of the released model (`slice`) and of the common benchmark model (`mid`).
+    {"slice/wq_a", kFp8, true, 1280, 5120},
+    {"slice/wq_b", kFp8, true, 32768, 1280},
+    {"slice/wkv", kFp8, true, 512, 5120},
+    {"slice/wo_b", kFp8, true, 5120, 8192},
+    {"slice/index_wq_b", kFp8, true, 4096, 1280},
+    {"slice/engram_wkv", kFp8, true, 25600, 6144},
+    {"slice/w1", kFp4, true, 2304, 5120},
+    {"slice/w2", kFp4, true, 5120, 2304},
+    {"slice/shared_w1", kFp8, true, 2304, 5120},
+    {"mid/wq_a", kFp8, true, 512, 1024},
+    {"mid/wq_b", kFp8, true, 4096, 512},
+    {"mid/wo_b", kFp8, true, 1024, 2048},
+    {"mid/index_wq_b", kFp8, true, 2048, 512},
+    {"mid/engram_wkv", kFp8, true, 5120, 768},
+    {"mid/w1", kFp4, true, 512, 1024},
+    {"mid/w2", kFp4, true, 1024, 512},
+};
 
 // Experts of the released shape, of which every token chooses six.
 void Experts(benchmark::State& state, IsaLevel level, int threads, int64_t rows) {
@@ -413,15 +451,10 @@ void Register(const std::string& name, IsaLevel level, int threads, const char* 
 }
 
 void RegisterAll(IsaLevel level, int threads) {
-  for (int64_t rows : {1, 4, 16, 64, 256}) {
-    for (WeightFormat format :
-         {WeightFormat::kFp8Block32, WeightFormat::kFp4Group32, WeightFormat::kBf16}) {
-      Register(std::string("linear_fp8/") + FormatName(format), level, threads, "rows", rows,
-               [=](benchmark::State& s) { Linear(s, format, true, level, threads, rows); });
-    }
-    for (WeightFormat format : {WeightFormat::kBf16, WeightFormat::kF32}) {
-      Register(std::string("linear_f32/") + FormatName(format), level, threads, "rows", rows,
-               [=](benchmark::State& s) { Linear(s, format, false, level, threads, rows); });
+  for (int64_t rows : {1, 2, 4, 8, 16, 64, 256}) {
+    for (const LinearCase& c : kLinearCases) {
+      Register(c.name, level, threads, "rows", rows,
+               [=, &c](benchmark::State& s) { Linear(s, c, level, threads, rows); });
     }
     Register("experts", level, threads, "rows", rows,
              [=](benchmark::State& s) { Experts(s, level, threads, rows); });
