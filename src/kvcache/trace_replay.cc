@@ -31,6 +31,10 @@ Result<std::vector<TraceRequest>> SplitIds(std::span<const TraceRequest> request
   }
   const auto parts = static_cast<uint64_t>(id_tokens / block_tokens);
   std::vector<TraceRequest> split;
+  if (parts == 1) {
+    split.assign(requests.begin(), requests.end());
+    return split;
+  }
   for (const TraceRequest& request : requests) {
     TraceRequest blocks{request.time_ms, request.input_tokens, {}};
     const auto whole_blocks = static_cast<size_t>(request.input_tokens / block_tokens);

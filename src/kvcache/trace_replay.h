@@ -30,7 +30,8 @@ struct TraceTotals {
   }
 };
 
-// Cuts every id into id_tokens / block_tokens blocks and keeps whole blocks only.
+// Cuts every id into id_tokens / block_tokens blocks and keeps whole blocks only; equal sizes keep
+// the ids as they are, a partial last one included.
 // invalid_request when id_tokens is no multiple of block_tokens.
 Result<std::vector<TraceRequest>> SplitIds(std::span<const TraceRequest> requests,
                                            int64_t id_tokens, int64_t block_tokens);

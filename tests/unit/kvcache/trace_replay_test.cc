@@ -77,6 +77,7 @@ TEST(TraceReplay, SplittingKeepsWholeBlocksOnly) {
   ASSERT_TRUE(split.ok());
   EXPECT_EQ((*split)[0].ids, (std::vector<uint64_t>{20, 21, 22, 23, 24}));
   EXPECT_FALSE(SplitIds(requests, 512, 100).ok());
+  EXPECT_EQ((*SplitIds(requests, 512, 512))[0].ids, requests[0].ids);
 }
 
 TEST(TraceReplay, RefusesACacheSmallerThanAPrompt) {
