@@ -346,11 +346,13 @@ void Experts(benchmark::State& state, IsaLevel level, int threads, int64_t rows)
          peak, threads);
 }
 
-// 64 heads of 512 channels over a full window and 512 selected entries.
-void AttentionStep(benchmark::State& state, IsaLevel level, int threads, int64_t rows) {
+// Heads of 512 channels over a full window and 512 selected entries; kBf16 is the form of prod.
+void AttentionStep(benchmark::State& state, Rounding weights, int32_t heads, IsaLevel level,
+                   int threads, int64_t rows) {
   constexpr int32_t kWindow = 128, kSelected = 512, kEntries = 16384;
   AttentionShape shape;
-  shape.num_heads = 64;
+  shape.weights = weights;
+  shape.num_heads = heads;
   shape.head_dim = 512;
   shape.scale = 0.04419417382415922f;
   Backend backend(level, threads);
@@ -381,20 +383,29 @@ void AttentionStep(benchmark::State& state, IsaLevel level, int threads, int64_t
   row.selected = selected.data();
   row.num_selected = &num_selected;
   const std::vector<AttentionRow> batch(static_cast<size_t>(rows), row);
-  const std::vector<float> q = Values(rows * 64 * 512), sink = Values(64);
+  std::vector<float> q = Values(rows * heads * 512);
+  for (float& x : q) x = RoundToBf16(x);
+  const std::vector<float> sink = Values(heads);
   std::vector<float> o(q.size());
-  const double peak = CeilingsOf(threads).fma_gflops.at(level);
+  const double peak = weights == Rounding::kBf16 ? CeilingsOf(threads).dot_gflops.at(level)
+                                                 : CeilingsOf(threads).fma_gflops.at(level);
   for (auto _ : state) {
     backend.ops->Attention(batch, q.data(), sink.data(), shape, o.data());
     benchmark::ClobberMemory();
   }
   Report(state, static_cast<double>(rows * (kWindow * window_bytes + kSelected * entry_bytes)),
-         4.0 * static_cast<double>(rows * 64 * 512) * (kWindow + kSelected), peak, threads);
+         4.0 * static_cast<double>(rows * heads * 512) * (kWindow + kSelected), peak, threads);
 }
 
-// The index scan of one row over a long context: 32 heads of 128 channels.
-void IndexScan(benchmark::State& state, IsaLevel level, int threads, int64_t entries) {
+enum class IndexPart { kScores, kTopK, kCandidates };
+
+// One row over a long context: the scan of its keys, 32 heads of 128 channels, or a selection.
+void IndexScan(benchmark::State& state, IndexPart part, IsaLevel level, int threads,
+               int64_t entries) {
   IndexShape shape;
+  shape.topk = 512;
+  shape.candidate_block_size = 8;
+  shape.candidate_topk_blocks = 2048;
   shape.num_heads = 32;
   shape.head_dim = 128;
   Backend backend(level, threads);
@@ -412,15 +423,29 @@ void IndexScan(benchmark::State& state, IsaLevel level, int threads, int64_t ent
   row.num_visible = static_cast<int32_t>(entries);
   backend.ops->StoreIndexKeys(entries, Values(entries * 128).data(), 128, shape.format, 0,
                               row.pages);
-  const std::vector<float> q = Values(32 * 128), w = Values(32);
+  std::vector<float> q = Values(32 * 128);
+  backend.ops->QdqFp4Group32(32, q.data(), 128);
+  const std::vector<float> w = Values(32);
   std::vector<float> scores(static_cast<size_t>(entries));
   const double peak = CeilingsOf(threads).fma_gflops.at(level);
+  std::vector<int32_t> selected(2048);
+  int32_t num_selected = 0;
+  backend.ops->IndexScores({&row, 1}, q.data(), w.data(), shape, entries, scores.data());
   for (auto _ : state) {
-    backend.ops->IndexScores({&row, 1}, q.data(), w.data(), shape, entries, scores.data());
+    if (part == IndexPart::kScores) {
+      backend.ops->IndexScores({&row, 1}, q.data(), w.data(), shape, entries, scores.data());
+    } else if (part == IndexPart::kTopK) {
+      backend.ops->SelectTopK({&row, 1}, scores.data(), entries, shape, selected.data(),
+                              &num_selected);
+    } else {
+      backend.ops->SelectCandidates({&row, 1}, scores.data(), entries, shape, selected.data(),
+                                    &num_selected);
+    }
     benchmark::ClobberMemory();
   }
-  Report(state, static_cast<double>(entries * 68), 2.0 * static_cast<double>(entries) * 32 * 128,
-         peak, threads);
+  const bool is_scan = part == IndexPart::kScores;
+  Report(state, static_cast<double>(entries * (is_scan ? 68 : 4)),
+         is_scan ? 2.0 * static_cast<double>(entries) * 32 * 128 : 0.0, peak, threads);
 }
 
 // The mixes of one hyper-connection site of the released width.
@@ -462,11 +487,26 @@ void RegisterAll(IsaLevel level, int threads) {
              [=](benchmark::State& s) { HcSiteStep(s, level, threads, rows); });
   }
   for (int64_t rows : {1, 4, 16}) {
-    Register("attention", level, threads, "rows", rows,
-             [=](benchmark::State& s) { AttentionStep(s, level, threads, rows); });
+    for (int32_t heads : {8, 64}) {
+      const std::string name = "/heads:" + std::to_string(heads);
+      Register("attention/fp32" + name, level, threads, "rows", rows, [=](benchmark::State& s) {
+        AttentionStep(s, Rounding::kNone, heads, level, threads, rows);
+      });
+      Register("attention/bf16" + name, level, threads, "rows", rows, [=](benchmark::State& s) {
+        AttentionStep(s, Rounding::kBf16, heads, level, threads, rows);
+      });
+    }
   }
-  Register("index_scores", level, threads, "entries", 32768,
-           [=](benchmark::State& s) { IndexScan(s, level, threads, 32768); });
+  for (int64_t entries : {32768, 262144}) {
+    Register("index_scores", level, threads, "entries", entries, [=](benchmark::State& s) {
+      IndexScan(s, IndexPart::kScores, level, threads, entries);
+    });
+    Register("select_topk", level, threads, "entries", entries,
+             [=](benchmark::State& s) { IndexScan(s, IndexPart::kTopK, level, threads, entries); });
+    Register("select_candidates", level, threads, "entries", entries, [=](benchmark::State& s) {
+      IndexScan(s, IndexPart::kCandidates, level, threads, entries);
+    });
+  }
 }
 
 }  // namespace
