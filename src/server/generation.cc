@@ -96,9 +96,15 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
       queue_(std::make_shared<SerialQueue>(&state.stream_pool)),
       choices_(plan_.requests.size()) {
   state_.generations.Add();
+  size_t leader = 0;  // the first choice with the same prompt
   for (size_t i = 0; i < choices_.size(); ++i) {
+    EngineRequest& request = plan_.requests[i];
     choices_[i].engine_id = plan_.id + "-" + std::to_string(i);
-    plan_.requests[i].request_id = choices_[i].engine_id;
+    request.request_id = choices_[i].engine_id;
+    if (request.prompt_ids != plan_.requests[leader].prompt_ids) leader = i;
+    // Log-probabilities of a prompt come from a run of its own.
+    const bool shares = leader != i && !request.sampling.prompt_logprobs;
+    if (shares) request.branch_of = choices_[leader].engine_id;
   }
   record_->Join();
   record_->Update([&](RequestFacts& facts) {

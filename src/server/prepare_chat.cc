@@ -89,22 +89,50 @@ void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
   }
 }
 
+KvScope CacheScope(const ApiKey* key, const RequestLabels& labels) {
+  std::string tenant;
+  if (key != nullptr) tenant = key->cache_namespace.empty() ? key->name : key->cache_namespace;
+  const std::pair<std::string_view, const std::string*> parts[] = {
+      {"user", &labels.user},
+      {"user_id", &labels.user_id},
+      {"safety_identifier", &labels.safety_identifier},
+      {"cache_salt", &labels.cache_salt},
+  };
+  std::string scope;
+  for (const auto& [name, value] : parts) {
+    if (value->empty()) continue;
+    // The length keeps two different sets of labels from spelling one text.
+    scope.append(name).append(" ").append(std::to_string(value->size()));
+    scope.append("\n").append(*value).append("\n");
+  }
+  // Scopes never leave the process, so they need no secret.
+  return KvScope::Tenant({}, tenant, scope);
+}
+
 void SetServerLimits(const ServerState& state, const ServedModel& model,
-                     const HttpRequest& http_request, bool stream, EngineRequest* request) {
+                     const HttpRequest& http_request, const ChatRequest& body,
+                     EngineRequest* request) {
   using std::chrono::microseconds;
   int64_t timeout_us =
       std::chrono::duration_cast<microseconds>(state.options.request_timeout).count();
   const std::string_view text = http_request.Header("x-stainless-read-timeout");
   double seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (!stream && error == std::errc() && end == text.data() + text.size() && seconds > 0 &&
-      seconds * 1e6 < static_cast<double>(timeout_us)) {
+  if (!body.stream.stream && error == std::errc() && end == text.data() + text.size() &&
+      seconds > 0 && seconds * 1e6 < static_cast<double>(timeout_us)) {
     timeout_us = static_cast<int64_t>(seconds * 1e6);
   }
   const int64_t now_us = SteadyClock().NowUs();
   request->deadline_us = now_us + timeout_us;
   request->queue_deadline_us =
       now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
+  request->cache_scope = CacheScope(http_request.key, body.labels).digest;
+  const std::string& tier = body.labels.service_tier;
+  // Nobody waits for these: a batch, or an agent that compacts its history.
+  const bool is_compaction = http_request.Header("x-deepseek-harness-compact") == "1";
+  if (tier == "batch" || tier == "flex" || is_compaction) {
+    request->request_class = RequestClass::kBatch;
+  }
   std::vector<int32_t>& banned = request->sampling.banned_ids;
   const std::vector<int32_t>& global_ban = state.options.global_ban;
   banned.insert(banned.end(), global_ban.begin(), global_ban.end());

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcache/keys.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
 #include "server/server_state.h"
@@ -36,11 +37,16 @@ std::optional<ApiError> CheckGenerates(int32_t max_tokens);
 void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
               SamplingParams* sampling);
 
-// What all generating routes set in an engine request from the HTTP side: deadlines, the operator's
-// bans and the one on the image placeholder. A client's read time-out bounds a whole answer only
-// when it is not streamed.
+// What all generating routes set in an engine request from the HTTP side: deadlines, class, who may
+// share its cached prefixes, the operator's bans and the one on the image placeholder. A client's
+// read time-out bounds a whole answer only when it is not streamed.
 void SetServerLimits(const ServerState& state, const ServedModel& model,
-                     const HttpRequest& http_request, bool stream, EngineRequest* request);
+                     const HttpRequest& http_request, const ChatRequest& body,
+                     EngineRequest* request);
+
+// Requests with equal scopes may share cached prefixes (api.md §7): the namespace of the key,
+// narrowed by what the client says about its users.
+KvScope CacheScope(const ApiKey* key, const RequestLabels& labels);
 
 // A random seed for requests that bring none (numerics.md §5.1).
 uint64_t RandomSeed();

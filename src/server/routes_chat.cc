@@ -59,7 +59,7 @@ std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const Se
   if (!request.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
   }
-  SetServerLimits(state, model, http_request, request.stream.stream, &base);
+  SetServerLimits(state, model, http_request, request, &base);
   std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));

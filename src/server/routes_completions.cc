@@ -57,7 +57,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   if (!common.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(common.test_hooks.force_text, &base.forced_ids);
   }
-  SetServerLimits(state, model, http_request, common.stream.stream, &base);
+  SetServerLimits(state, model, http_request, common, &base);
   std::vector<EngineRequest> requests;
   for (const std::vector<int32_t>& ids : prepared.prompts) {
     const ApiResult<int32_t> max_tokens =

@@ -1,6 +1,8 @@
 // /v1/chat/completions over real sockets: answers, streams, stop strings, usage.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/clock.h"
 #include "base/philox.h"
 #include "integration/server/server_fixture.h"
@@ -275,6 +277,44 @@ TEST_F(ChatTest, AliasesAndRenderedPrompt) {
             "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜></think>");
   EXPECT_EQ(rendered.at("num_tokens").as_int64(),
             static_cast<int64_t>(worker_->submitted().at(0).prompt_ids.size()));
+}
+
+TEST_F(ChatTest, ChoicesShareTheirPrompt) {
+  Start();
+  Post(kPath, ChatBody({{"n", 3}}));
+  const std::vector<EngineRequest> submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  EXPECT_EQ(submitted[0].branch_of, "");
+  EXPECT_EQ(submitted[1].branch_of, submitted[0].request_id);
+  EXPECT_EQ(submitted[2].branch_of, submitted[0].request_id);
+}
+
+TEST_F(ChatTest, UsersShareCachedPrefixesWithThemselvesOnly) {
+  Start();
+  for (const json::object& more :
+       {json::object{}, json::object{{"user", "a"}}, json::object{{"user", "b"}},
+        json::object{{"user_id", "a"}}, json::object{{"cache_salt", "a"}},
+        json::object{{"user", "a"}}}) {
+    EXPECT_EQ(Post(kPath, ChatBody(more)).status, 200);
+  }
+  const std::vector<EngineRequest> submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 6u);
+  std::set<Sha256Digest> scopes;
+  for (size_t i = 0; i < 5; ++i) scopes.insert(submitted[i].cache_scope);
+  EXPECT_EQ(scopes.size(), 5u);
+  EXPECT_EQ(submitted[5].cache_scope, submitted[1].cache_scope);
+}
+
+TEST_F(ChatTest, BatchTiersAndCompactionsGiveWay) {
+  Start();
+  Post(kPath, ChatBody());
+  Post(kPath, ChatBody({{"service_tier", "flex"}}));
+  Post(kPath, ChatBody(), {{"x-deepseek-harness-compact", "1"}});
+  const std::vector<EngineRequest> submitted = worker_->submitted();
+  ASSERT_EQ(submitted.size(), 3u);
+  EXPECT_EQ(submitted[0].request_class, RequestClass::kInteractive);
+  EXPECT_EQ(submitted[1].request_class, RequestClass::kBatch);
+  EXPECT_EQ(submitted[2].request_class, RequestClass::kBatch);
 }
 
 TEST_F(ChatTest, MetricsEqualUsage) {
