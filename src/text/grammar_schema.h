@@ -1,0 +1,33 @@
+// JSON Schemas on their way to the grammar compiler. Internal to the grammar code.
+// Thread rule: pure functions.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+// JSON from a request. Error: invalid_request that names `what` and the place.
+Result<boost::json::value> ParseGrammarJson(std::string_view text, std::string_view what);
+
+// The compiler closes objects and arrays to what the schema names. One that names nothing means
+// any content: this says so in the schema itself.
+void OpenBareContainers(boost::json::value* schema);
+
+// What the compiler passes over without a word: keywords it does not know, keywords beside one that
+// it takes alone ($ref, const, enum, anyOf, oneOf, allOf), formats it does not know. Each with the
+// JSON pointer of its schema: "uniqueItems at '/properties/a'".
+std::vector<std::string> FindUnenforced(const boost::json::value& schema);
+
+// JSON pointer of the innermost subschema that `is_valid` refuses while its parents are refused
+// too: the place of a fault. Empty for the schema itself. Each subschema is tried together with
+// the definitions of the whole schema.
+std::string FindFaultPath(const boost::json::value& schema,
+                          const std::function<bool(const boost::json::value&)>& is_valid);
+
+}  // namespace deepinfer
