@@ -15,9 +15,8 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Channels of one elementwise task.
 constexpr int64_t kChannelChunk = 2048;
-// Rows that read the weights of a hyper-connection site together, and mixes of one task.
-constexpr int64_t kHcRows = 8;
-constexpr int64_t kHcMixes = 4;
+// Mixes of one task over few rows.
+constexpr int64_t kFewRowsMixes = 6;
 
 }  // namespace
 
@@ -43,23 +42,23 @@ void CpuOperators::HcMixes(int64_t num_rows, const float* h, const HcSite& site,
   const int64_t width = n * shape.dim;
   float* mixes = mixes_.Get(num_rows * (num_mixes + 1));
   float* squares = mixes + num_rows * num_mixes;
-  const int64_t mix_tasks = CeilDiv(num_mixes, kHcMixes) + 1;  // the last sums squares
-  const int64_t row_tasks = CeilDiv(num_rows, kHcRows);
+  // Few rows leave the reading of fn as the work; smaller tasks share it out evenly.
+  const int64_t task_mixes = num_rows < kHcTaskRows ? kFewRowsMixes : kHcTaskMixes;
+  const int64_t mix_tasks = CeilDiv(num_mixes, task_mixes);
+  const int64_t row_tasks = CeilDiv(num_rows, kHcTaskRows);
   RunTasks(mix_tasks * row_tasks, num_rows * num_mixes * width, [&](int64_t index) {
-    const int64_t first = index / mix_tasks * kHcRows;
-    const int64_t rows = std::min(kHcRows, num_rows - first);
-    const int64_t mix = index % mix_tasks * kHcMixes;
-    const float* v = h + first * width;
-    if (mix < num_mixes) {
-      kernels_.row.dot_matrix(v, width, rows, site.fn + mix * width, width,
-                              std::min(kHcMixes, num_mixes - mix), width,
-                              mixes + first * num_mixes + mix, num_mixes);
-      return;
-    }
-    for (int64_t t = 0; t < rows; ++t) {
-      kernels_.row.dot_matrix(v + t * width, width, 1, v + t * width, width, 1, width,
-                              squares + first + t, 1);
-    }
+    const int64_t first = index / mix_tasks * kHcTaskRows;
+    const int64_t mix = index % mix_tasks * task_mixes;
+    HcMixTask task;
+    task.h = h + first * width;
+    task.fn = site.fn + mix * width;
+    task.num_rows = std::min<int64_t>(kHcTaskRows, num_rows - first);
+    task.num_mixes = std::min(task_mixes, num_mixes - mix);
+    task.width = width;
+    task.mixes = mixes + first * num_mixes + mix;
+    task.mixes_stride = num_mixes;
+    task.squares = mix == 0 ? squares + first : nullptr;
+    kernels_.row.hc_mixes(task);
   });
   RunTasks(num_rows, num_rows * 16384, [&](int64_t t) {  // the iterations are long chains
     const float r = 1.0f / std::sqrt(squares[t] / static_cast<float>(width) + shape.rms_eps);

@@ -65,6 +65,23 @@ struct LinearKernels {
   void (*expand_bf16)(const float* x, int64_t k, std::byte* blocks) = nullptr;
 };
 
+// Rows that read the weights of a hyper-connection site together, and the mixes of one task.
+inline constexpr int kHcTaskRows = 8;
+inline constexpr int kHcTaskMixes = 12;
+
+// mixes[t · mixes_stride + m] = h_t · fn_m for num_rows rows and num_mixes rows of fn, all of
+// `width` elements; squares[t] = h_t · h_t unless nullptr.
+struct HcMixTask {
+  const float* h = nullptr;
+  const float* fn = nullptr;
+  int64_t num_rows = 0;
+  int64_t num_mixes = 0;
+  int64_t width = 0;
+  float* mixes = nullptr;
+  int64_t mixes_stride = 0;
+  float* squares = nullptr;
+};
+
 // Kernels on one row. Reductions are Lane16.
 struct RowKernels {
   // out[i · out_stride + j] = a_i · b_j for num_a rows of a and num_b rows of b, length n.
@@ -72,6 +89,7 @@ struct RowKernels {
                      int64_t b_stride, int64_t num_b, int64_t n, float* out,
                      int64_t out_stride) = nullptr;
   void (*rms_norm)(const float* x, const uint16_t* w, int64_t dim, float eps, float* out) = nullptr;
+  void (*hc_mixes)(const HcMixTask& task) = nullptr;
   // Channels [begin, end) of Operators::HcPre and HcPost for one row.
   void (*hc_pre)(const float* h, const float* pre, int32_t copies, int64_t dim, int64_t begin,
                  int64_t end, float* out) = nullptr;

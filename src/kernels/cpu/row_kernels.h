@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/vector_math.h"
@@ -27,6 +28,128 @@ void RmsNormRow(const float* x, const uint16_t* w, int64_t dim, float eps, float
     const typename Isa::Vec scaled = Isa::Mul(LoadUpTo16<Isa>(x + d, n), r);
     StoreUpTo16<Isa>(out + d, Isa::Mul(LoadBf16UpTo16<Isa>(w + d, n), scaled), n);
   });
+}
+
+// Sums of the lanes of Lane16 over k in [0, n), n a multiple of 16, for kA rows of a and kB of b:
+// lanes [kA, lanes_stride] continue.
+template <class Isa, int kA, int kB>
+void AddDotLanes(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t n,
+                 float* lanes, int64_t lanes_stride) {
+  using Float = typename Isa::Float;
+  for (int64_t part = 0; part < 16; part += Isa::kLanes) {
+    Float sum[kA][kB];
+#pragma GCC unroll 8
+    for (int i = 0; i < kA; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kB; ++j) {
+        sum[i][j] = Isa::LoadFloats(lanes + i * lanes_stride + 16 * j + part);
+      }
+    }
+    for (int64_t k = part; k < n; k += 16) {
+      Float right[kB];
+#pragma GCC unroll 4
+      for (int j = 0; j < kB; ++j) right[j] = Isa::LoadFloats(b + j * b_stride + k);
+#pragma GCC unroll 8
+      for (int i = 0; i < kA; ++i) {
+        Float left = Isa::LoadFloats(a + i * a_stride + k);
+        // Loaded once and not for every product.
+        if constexpr (Isa::kLanes == 8) asm("" : "+x"(left));
+#pragma GCC unroll 4
+        for (int j = 0; j < kB; ++j) sum[i][j] = Isa::FmaFloat(left, right[j], sum[i][j]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kA; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kB; ++j) {
+        Isa::StoreFloat(lanes + i * lanes_stride + 16 * j + part, sum[i][j]);
+      }
+    }
+  }
+}
+
+// The same of kA rows with themselves: lanes [kA, 16].
+template <class Isa, int kA>
+void AddSquareLanes(const float* a, int64_t a_stride, int64_t n, float* lanes) {
+  using Float = typename Isa::Float;
+  for (int64_t part = 0; part < 16; part += Isa::kLanes) {
+    Float sum[kA];
+#pragma GCC unroll 8
+    for (int i = 0; i < kA; ++i) sum[i] = Isa::LoadFloats(lanes + 16 * i + part);
+    for (int64_t k = part; k < n; k += 16) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kA; ++i) {
+        const Float x = Isa::LoadFloats(a + i * a_stride + k);
+        sum[i] = Isa::FmaFloat(x, x, sum[i]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kA; ++i) Isa::StoreFloat(lanes + 16 * i + part, sum[i]);
+  }
+}
+
+// lanes of one dot continue over the last n < 16 elements.
+template <class Isa>
+void AddLastLanes(const float* a, const float* b, int n, float* lanes) {
+  Isa::Store(lanes,
+             Isa::FmaPartial(Isa::LoadPartial(a, n), Isa::LoadPartial(b, n), Isa::Load(lanes), n));
+}
+
+// One chunk of k of a task of mixes: lanes [rows, kHcTaskMixes, 16] continue.
+template <class Isa>
+void AddMixLanes(const float* v, int64_t rows, const float* fn, int64_t mixes, int64_t width,
+                 int64_t n, float* lanes) {
+  constexpr int kMixes = Isa::kLanes == 16 ? 4 : 3;
+  constexpr int64_t kStride = 16 * kHcTaskMixes;
+  const auto add_rows = [=]<int kRows>(int64_t t, std::integral_constant<int, kRows>) {
+    const float* a = v + t * width;
+    float* out = lanes + t * kStride;
+    int64_t m = 0;
+    for (; m + kMixes <= mixes; m += kMixes) {
+      AddDotLanes<Isa, kRows, kMixes>(a, width, fn + m * width, width, n, out + 16 * m, kStride);
+    }
+    for (; m < mixes; ++m) {
+      AddDotLanes<Isa, kRows, 1>(a, width, fn + m * width, width, n, out + 16 * m, kStride);
+    }
+  };
+  int64_t t = 0;
+  for (; t + 4 <= rows; t += 4) add_rows(t, std::integral_constant<int, 4>{});
+  for (; t < rows; ++t) add_rows(t, std::integral_constant<int, 1>{});
+}
+
+// Dots of up to kHcTaskRows rows of h with up to kHcTaskMixes rows of fn, walked together in chunks
+// of k that stay in the first-level cache; and the rows' sums of squares where asked for.
+template <class Isa>
+void HcMixRows(const HcMixTask& task) {
+  constexpr int64_t kChunk = 512;
+  alignas(64) float lanes[kHcTaskRows * kHcTaskMixes * 16] = {};
+  alignas(64) float squares[kHcTaskRows * 16] = {};
+  const int64_t width = task.width, whole = width / 16 * 16;
+  const int rest = static_cast<int>(width - whole);
+  for (int64_t k = 0; k < whole; k += kChunk) {
+    const int64_t n = whole - k < kChunk ? whole - k : kChunk;
+    const float* v = task.h + k;
+    AddMixLanes<Isa>(v, task.num_rows, task.fn + k, task.num_mixes, width, n, lanes);
+    if (task.squares == nullptr) continue;
+    if (task.num_rows == kHcTaskRows) {
+      AddSquareLanes<Isa, kHcTaskRows>(v, width, n, squares);
+    } else {
+      for (int64_t t = 0; t < task.num_rows; ++t) {
+        AddSquareLanes<Isa, 1>(v + t * width, width, n, squares + 16 * t);
+      }
+    }
+  }
+  for (int64_t t = 0; t < task.num_rows; ++t) {
+    const float* last = task.h + t * width + whole;
+    for (int64_t m = 0; m < task.num_mixes; ++m) {
+      float* sums = lanes + (t * kHcTaskMixes + m) * 16;
+      if (rest > 0) AddLastLanes<Isa>(last, task.fn + m * width + whole, rest, sums);
+      task.mixes[t * task.mixes_stride + m] = Isa::LaneSum(Isa::Load(sums));
+    }
+    if (task.squares == nullptr) continue;
+    if (rest > 0) AddLastLanes<Isa>(last, last, rest, squares + 16 * t);
+    task.squares[t] = Isa::LaneSum(Isa::Load(squares + 16 * t));
+  }
 }
 
 template <class Isa>
@@ -200,6 +323,7 @@ template <class Isa>
 void FillRows(RowKernels* kernels) {
   kernels->dot_matrix = DotMatrix<Isa>;
   kernels->rms_norm = RmsNormRow<Isa>;
+  kernels->hc_mixes = HcMixRows<Isa>;
   kernels->hc_pre = HcPreRow<Isa>;
   kernels->hc_post = HcPostRow<Isa>;
   kernels->swiglu = SwigluRow<Isa>;
