@@ -1,0 +1,281 @@
+#include "model/draft_runner.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace deepinfer {
+
+DraftRunner::DraftRunner(const StepContext& context)
+    : context_(context), ops_(context.ops), config_(*context.config) {}
+
+HcShape DraftRunner::Hc() const {
+  return {config_.hc_mult, config_.dim, config_.hc_sinkhorn_iters, config_.hc_eps, config_.rms_eps};
+}
+
+int32_t* DraftRunner::DevicePositions(const std::vector<int32_t>& positions) {
+  const auto count = static_cast<int64_t>(positions.size());
+  auto* device = context_.workspace->Array<int32_t>(count);
+  ops_->CopyToDevice(device, positions.data(), count * 4);
+  return device;
+}
+
+DraftRunner::Rows DraftRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {
+  Rows rows;
+  rows.x = x;
+  if (!context_.arithmetic.fp8_activations) return rows;
+  const Fp8RowsOut out{context_.workspace->Array<uint8_t>(num_rows * k),
+                       context_.workspace->Array<uint8_t>(num_rows * k / 32)};
+  ops_->QuantizeFp8(num_rows, x, k, out);
+  rows.fp8 = out;
+  return rows;
+}
+
+void DraftRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w,
+                                  float* y) {
+  if (x.fp8.codes != nullptr) {
+    ops_->LinearFp8(num_rows, x.fp8, w, stream(), y);
+  } else {
+    ops_->LinearF32(num_rows, x.x, w, y);
+  }
+}
+
+void DraftRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y) {
+  if (stream() == Rounding::kBf16) {
+    ops_->LinearBf16(num_rows, x, w, Rounding::kNone, y);
+  } else {
+    ops_->LinearF32(num_rows, x, w, y);
+  }
+}
+
+std::byte* DraftRunner::WindowRowsOf(int32_t layer, const Rows& x, int64_t num_rows,
+                                     const int32_t* positions) {
+  const AttentionWeights& w = Weights(layer).attention;
+  const int64_t d = config_.head_dim;
+  float* kv = Floats(num_rows * d);
+  QuantizedLinear(x, num_rows, w.wkv, kv);
+  ops_->RmsNorm(num_rows, kv, w.kv_norm, d, config_.rms_eps, stream(), kv);
+  ops_->Rope(num_rows, kv, 1, config_.head_dim, positions, context_.rope->plain(), false, stream());
+  std::byte* rows = context_.workspace->Bytes(num_rows * context_.layout->window_row_bytes);
+  ops_->StoreWindowRows(num_rows, kv, d, context_.layout->format, rows);
+  return rows;
+}
+
+void DraftRunner::Inject(std::span<const DraftContext> contexts) {
+  const KvLayout& layout = *context_.layout;
+  const auto width = static_cast<int64_t>(config_.dspark.target_layer_ids.size()) * config_.dim;
+  // Only the last rows of a long run survive in a ring.
+  std::vector<DraftContext> kept(contexts.begin(), contexts.end());
+  std::vector<int32_t> positions;
+  for (DraftContext& c : kept) {
+    const int32_t skip = std::max(0, c.num_rows - layout.ring_rows);
+    c.main_hidden += skip * width;
+    c.start += skip;
+    c.num_rows -= skip;
+    for (int32_t i = 0; i < c.num_rows; ++i) positions.push_back(c.start + i);
+  }
+  const auto num_rows = static_cast<int64_t>(positions.size());
+  if (num_rows == 0) return;
+  const int32_t* device_positions = DevicePositions(positions);
+  float* hidden = Floats(num_rows * width);
+  int64_t row = 0;
+  for (const DraftContext& c : kept) {
+    ops_->CopyToDevice(hidden + row * width, c.main_hidden, c.num_rows * width * 4);
+    row += c.num_rows;
+  }
+  const DsparkWeights& w = context_.weights->dspark;
+  float* x = Floats(num_rows * config_.dim);
+  QuantizedLinear(Quantize(hidden, num_rows, width), num_rows, w.main_proj, x);
+  ops_->RmsNorm(num_rows, x, w.main_norm, config_.dim, config_.rms_eps, stream(), x);
+  const Rows input = Quantize(x, num_rows, config_.dim);
+  for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) {
+    const Workspace::Scope scope(context_.workspace);
+    const std::byte* rows = WindowRowsOf(layer, input, num_rows, device_positions);
+    for (const DraftContext& c : kept) {
+      ops_->WriteRing(c.num_rows, rows, layout.window_row_bytes, c.start, layout.ring_rows,
+                      Ring(c.slot, layer));
+      rows += c.num_rows * layout.window_row_bytes;
+    }
+  }
+}
+
+void DraftRunner::Embed(std::span<const DraftSequence> sequences) {
+  std::vector<int32_t> ids, positions;
+  for (const DraftSequence& s : sequences) {
+    for (int32_t k = 0; k < config_.dspark.block_size; ++k) {
+      ids.push_back(k == 0 ? s.anchor : config_.dspark.noise_token_id);
+      positions.push_back(s.position + k);
+    }
+  }
+  const int64_t n = config_.hc_mult;
+  num_rows_ = static_cast<int64_t>(ids.size());
+  positions_ = DevicePositions(positions);
+  const int32_t* device_ids = DevicePositions(ids);
+  const std::vector<uint8_t> text(ids.size(), 0);
+  is_image_ = context_.workspace->Array<uint8_t>(num_rows_);
+  ops_->CopyToDevice(is_image_, text.data(), num_rows_);
+  float* x = Floats(num_rows_ * config_.dim);
+  ops_->Embed(num_rows_, device_ids, context_.weights->embed, config_.dim, x);
+  h_ = Floats(num_rows_ * n * config_.dim);
+  h_next_ = Floats(num_rows_ * n * config_.dim);
+  ops_->Replicate(num_rows_, x, config_.hc_mult, config_.dim, h_);
+  // As in the backbone, the first site reads copy 0 alone.
+  std::vector<float> one_hot(static_cast<size_t>(num_rows_ * n), 0.0f);
+  for (int64_t t = 0; t < num_rows_; ++t) one_hot[static_cast<size_t>(t * n)] = 1.0f;
+  pre_ = Floats(num_rows_ * n);
+  ops_->CopyToDevice(pre_, one_hot.data(), num_rows_ * n * 4);
+}
+
+void DraftRunner::Run(std::span<const DraftSequence> sequences, DraftRows* out) {
+  *out = {};
+  out->block_size = config_.dspark.block_size;
+  Embed(sequences);
+  for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) RunLayer(layer, sequences);
+
+  const int64_t dim = config_.dim, vocab = config_.vocab_size;
+  float* g = Floats(num_rows_ * dim);
+  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), g);
+  float* y = Floats(num_rows_ * dim);
+  ops_->RmsNorm(num_rows_, g, context_.weights->dspark.norm, dim, config_.rms_eps, stream(), y);
+  float* logits = Floats(num_rows_ * vocab);
+  Bf16Linear(y, num_rows_, context_.weights->head, logits);
+  const int64_t block = out->block_size;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const auto first = static_cast<int64_t>(s) * block;
+    const bool finite = ops_->AllFinite(block * vocab, logits + first * vocab);
+    out->status.push_back(
+        finite ? OkStatus() : DataCorruption("logits of the draft model became NaN or infinite"));
+  }
+  out->hidden.resize(static_cast<size_t>(num_rows_ * dim));
+  ops_->CopyToHost(out->hidden.data(), g, num_rows_ * dim * 4);
+  out->logits.resize(static_cast<size_t>(num_rows_ * vocab));
+  ops_->CopyToHost(out->logits.data(), logits, num_rows_ * vocab * 4);
+}
+
+void DraftRunner::RunLayer(int32_t layer, std::span<const DraftSequence> sequences) {
+  const BlockWeights& w = Weights(layer);
+  const HcShape hc = Hc();
+  const int64_t t = num_rows_, n = hc.num_copies, dim = hc.dim;
+  const Workspace::Scope scope(context_.workspace);
+  float* u = Floats(t * dim);
+  float* pre = Floats(t * n);
+  float* post = Floats(t * n);
+  float* comb = Floats(t * n * n);
+  float* o = Floats(t * dim);
+  ops_->HcPre(t, h_, pre_, hc, stream(), u);
+  ops_->RmsNorm(t, u, w.attn_norm, dim, config_.rms_eps, stream(), u);
+  ops_->HcMixes(t, h_, w.hc_attn, hc, pre, post, comb);
+  RunAttention(layer, sequences, u, o);
+  ops_->HcPost(t, o, h_, post, comb, hc, stream(), h_next_);
+
+  ops_->HcPre(t, h_next_, pre, hc, stream(), u);
+  ops_->RmsNorm(t, u, w.ffn_norm, dim, config_.rms_eps, stream(), u);
+  ops_->HcMixes(t, h_next_, w.hc_ffn, hc, pre_, post, comb);
+  RunMoe(layer, u, o);
+  ops_->HcPost(t, o, h_next_, post, comb, hc, stream(), h_);
+}
+
+void DraftRunner::RunAttention(int32_t layer, std::span<const DraftSequence> sequences,
+                               const float* u, float* out) {
+  const AttentionWeights& w = Weights(layer).attention;
+  const KvLayout& layout = *context_.layout;
+  const int64_t t = num_rows_, d = config_.head_dim, heads = config_.num_heads;
+  const RopeTable rope = context_.rope->plain();
+
+  const Rows input = Quantize(u, t, config_.dim);
+  float* qr = Floats(t * config_.q_lora_rank);
+  QuantizedLinear(input, t, w.wq_a, qr);
+  ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, config_.rms_eps, stream(), qr);
+  float* q = Floats(t * heads * d);
+  QuantizedLinear(Quantize(qr, t, config_.q_lora_rank), t, w.wq_b, q);
+  ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
+  const std::byte* block_rows = WindowRowsOf(layer, input, t, positions_);
+
+  // Every row sees the same keys: the window before the anchor, which does not slide, and the
+  // whole block in both directions. Its position only bounds the keys here.
+  std::vector<AttentionRow> rows;
+  for (const DraftSequence& s : sequences) {
+    AttentionRow row;
+    row.window.ring = Ring(s.slot, layer);
+    row.window.ring_rows = layout.ring_rows;
+    row.window.step_start = s.position;
+    row.window.row_bytes = layout.window_row_bytes;
+    row.window.step_rows = block_rows;
+    row.position = s.position + config_.dspark.block_size - 1;
+    row.window_lo = std::max({0, s.position - config_.window, s.ring_from});
+    rows.insert(rows.end(), static_cast<size_t>(config_.dspark.block_size), row);
+    block_rows += config_.dspark.block_size * layout.window_row_bytes;
+  }
+  const AttentionShape shape{layout.format, config_.num_heads, config_.head_dim,
+                             static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                             context_.arithmetic.attention_weights};
+  float* o = Floats(t * heads * d);
+  ops_->Attention(rows, q, w.sink, shape, o);
+  // What wo_a quantises is the fp32 attention output.
+  ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true, Rounding::kNone);
+  ProjectOutput(layer, o, out);
+}
+
+void DraftRunner::ProjectOutput(int32_t layer, const float* o, float* out) {
+  const AttentionWeights& w = Weights(layer).attention;
+  const int64_t t = num_rows_, width = config_.o_groups * config_.o_lora_rank;
+  float* groups = Floats(t * width);
+  if (context_.arithmetic.wo_a_fp8) {
+    const Rows rows = Quantize(o, t, config_.num_heads * config_.head_dim);
+    ops_->GroupedLinearFp8(t, rows.fp8, w.wo_a, config_.o_groups, groups);
+  } else {
+    ops_->GroupedLinearF32(t, o, w.wo_a, config_.o_groups, groups);
+  }
+  QuantizedLinear(Quantize(groups, t, width), t, w.wo_b, out);
+}
+
+void DraftRunner::RunMoe(int32_t layer, const float* u, float* out) {
+  const MoeWeights& w = Weights(layer).moe;
+  const int64_t t = num_rows_;
+  const MoeShape shape{config_.dim,
+                       config_.moe_inter_dim,
+                       config_.dspark.num_experts,
+                       config_.dspark.experts_per_token,
+                       config_.swiglu_limit,
+                       stream()};
+  float* logits = Floats(t * shape.num_experts);
+  Bf16Linear(u, t, w.gate, logits);
+  int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
+  float* weights = Floats(t * shape.topk);
+  ops_->Route(t, logits, w.bias, w.bias_image, is_image_, shape.num_experts, shape.topk,
+              config_.gate_temp, config_.route_scale, experts, weights);
+  const Rows x = Quantize(u, t, config_.dim);
+  ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
+}
+
+void DraftRunner::Propose(const DraftRows& rows, int32_t k, std::span<const int32_t> previous,
+                          DraftProposal* out) {
+  const auto count = static_cast<int64_t>(previous.size());
+  const int64_t dim = config_.dim, vocab = config_.vocab_size, rank = config_.dspark.markov_rank;
+  const DsparkWeights& w = context_.weights->dspark;
+  const int32_t* ids = DevicePositions({previous.begin(), previous.end()});
+  float* embedding = Floats(count * rank);
+  ops_->Embed(count, ids, w.markov_embed, rank, embedding);
+  float* bias = Floats(count * vocab);
+  Bf16Linear(embedding, count, w.markov_head, bias);
+
+  float* features = Floats(count * (dim + rank));
+  for (int64_t s = 0; s < count; ++s) {
+    float* row = features + s * (dim + rank);
+    ops_->CopyToDevice(row, rows.hidden.data() + (s * rows.block_size + k) * dim, dim * 4);
+    ops_->CopyOnDevice(row + dim, embedding + s * rank, rank * 4);
+  }
+  float* confidence = Floats(count);
+  Bf16Linear(features, count, w.confidence, confidence);
+
+  out->confidence.resize(static_cast<size_t>(count));
+  ops_->CopyToHost(out->confidence.data(), confidence, count * 4);
+  out->logits.resize(static_cast<size_t>(count * vocab));
+  ops_->CopyToHost(out->logits.data(), bias, count * vocab * 4);
+  for (int64_t s = 0; s < count; ++s) {
+    const float* unbiased = rows.logits.data() + (s * rows.block_size + k) * vocab;
+    float* row = out->logits.data() + s * vocab;
+    for (int64_t i = 0; i < vocab; ++i) row[i] = unbiased[i] + row[i];
+  }
+}
+
+}  // namespace deepinfer

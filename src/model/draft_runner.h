@@ -1,0 +1,74 @@
+// The draft model as a list of operators over a batch of sequences (dspark.md §2, §3). Internal to
+// model/.
+//
+// Shapes: T rows = block_size rows of every sequence, sequences in order.
+// Thread rule: lives inside one call of DraftModel on the step thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/draft.h"
+#include "model/step_runner.h"
+
+namespace deepinfer {
+
+class DraftRunner {
+ public:
+  explicit DraftRunner(const StepContext& context);
+
+  // Writes the ring rows of committed positions.
+  void Inject(std::span<const DraftContext> contexts);
+
+  // The parallel part.
+  void Run(std::span<const DraftSequence> sequences, DraftRows* out);
+
+  // The sequential part for row k: previous[s] is the token before it, the anchor for k = 0.
+  void Propose(const DraftRows& rows, int32_t k, std::span<const int32_t> previous,
+               DraftProposal* out);
+
+ private:
+  struct Rows {
+    const float* x = nullptr;
+    Fp8Rows fp8;
+  };
+
+  void Embed(std::span<const DraftSequence> sequences);
+  void RunLayer(int32_t layer, std::span<const DraftSequence> sequences);
+  void RunAttention(int32_t layer, std::span<const DraftSequence> sequences, const float* u,
+                    float* out);
+  void RunMoe(int32_t layer, const float* u, float* out);
+  // Window rows of input x [num_rows, dim] in their stored form.
+  std::byte* WindowRowsOf(int32_t layer, const Rows& x, int64_t num_rows, const int32_t* positions);
+
+  Rows Quantize(const float* x, int64_t num_rows, int64_t k);
+  void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
+  // Linear with bf16 weights and an fp32 result.
+  void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y);
+  // out = wo_b · wo_a · o, o f32 [T, heads·head_dim].
+  void ProjectOutput(int32_t layer, const float* o, float* out);
+
+  const BlockWeights& Weights(int32_t layer) const {
+    return context_.weights->dspark.layers[static_cast<size_t>(layer)];
+  }
+  Rounding stream() const { return context_.arithmetic.stream; }
+  HcShape Hc() const;
+  std::byte* Ring(std::byte* slot, int32_t layer) const {
+    return context_.layout->Ring(slot, config_.num_layers + layer);
+  }
+  float* Floats(int64_t n) { return context_.workspace->Array<float>(n); }
+  int32_t* DevicePositions(const std::vector<int32_t>& positions);
+
+  StepContext context_;
+  Operators* ops_;
+  const ModelConfig& config_;
+  int64_t num_rows_ = 0;
+  int32_t* positions_ = nullptr;  // [T]
+  uint8_t* is_image_ = nullptr;   // [T], all zero: drafts are text
+  float* h_ = nullptr;            // [T, hc, dim]
+  float* h_next_ = nullptr;       // [T, hc, dim]
+  float* pre_ = nullptr;          // [T, hc]
+};
+
+}  // namespace deepinfer
