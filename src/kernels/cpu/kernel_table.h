@@ -84,10 +84,6 @@ struct HcMixTask {
 
 // Kernels on one row. Reductions are Lane16.
 struct RowKernels {
-  // out[i · out_stride + j] = a_i · b_j for num_a rows of a and num_b rows of b, length n.
-  void (*dot_matrix)(const float* a, int64_t a_stride, int64_t num_a, const float* b,
-                     int64_t b_stride, int64_t num_b, int64_t n, float* out,
-                     int64_t out_stride) = nullptr;
   void (*rms_norm)(const float* x, const uint16_t* w, int64_t dim, float eps, float* out) = nullptr;
   void (*hc_mixes)(const HcMixTask& task) = nullptr;
   // Channels [begin, end) of Operators::HcPre and HcPost for one row.

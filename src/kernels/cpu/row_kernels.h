@@ -321,7 +321,6 @@ void ExpRow(int64_t n, const float* x, float* out) {
 
 template <class Isa>
 void FillRows(RowKernels* kernels) {
-  kernels->dot_matrix = DotMatrix<Isa>;
   kernels->rms_norm = RmsNormRow<Isa>;
   kernels->hc_mixes = HcMixRows<Isa>;
   kernels->hc_pre = HcPreRow<Isa>;
