@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/process_stats.h"
 #include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/effective_config.h"
@@ -131,7 +132,20 @@ class ServeCommand final : public Command {
         {{"numerics", serving->gateway->info().numerics_id},
          {"max_model_len", serving->gateway->info().max_model_len},
          {"threads", serving->bundle.pool->num_threads()}});
+    LogMemory(*serving->bundle.model, load);
     return status;
+  }
+
+  // What the process holds now that everything is loaded.
+  static void LogMemory(const Model& model, const LoadReport& load) {
+    const ResidentMemory resident = ReadResidentMemory();
+    const int64_t kv_bytes =
+        KvLayout::NumBlocks(load.kv_capacity_tokens) * model.layout().block_bytes;
+    Log(LogLevel::kInfo, "model.memory",
+        {{"checkpoint_bytes", model.checkpoint().total_bytes()},
+         {"kv_cache_bytes", kv_bytes},
+         {"resident_anonymous_bytes", resident.anonymous_bytes},
+         {"resident_file_bytes", resident.file_bytes}});
   }
 
   Status LoadParts(const std::filesystem::path& dir, const BundleOptions& options,

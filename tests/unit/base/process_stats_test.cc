@@ -1,0 +1,29 @@
+#include "base/process_stats.h"
+
+#include <gtest/gtest.h>
+
+namespace deepinfer {
+namespace {
+
+TEST(ResidentMemory, IsReadFromTheKernelsText) {
+  const ResidentMemory m = ParseResidentMemory(
+      "Name:\tdeepinfer\nVmRSS:\t  700 kB\nRssAnon:\t     300 kB\nRssFile:\t     380 kB\n"
+      "RssShmem:\t      20 kB\n");
+  EXPECT_EQ(m.anonymous_bytes, 300 * 1024);
+  EXPECT_EQ(m.file_bytes, 380 * 1024);
+  EXPECT_EQ(m.shared_bytes, 20 * 1024);
+  EXPECT_EQ(m.total_bytes(), 700 * 1024);
+}
+
+TEST(ResidentMemory, IsZeroWhereTheTextLacksIt) {
+  EXPECT_EQ(ParseResidentMemory("Name:\tx\n").total_bytes(), 0);
+  EXPECT_EQ(ParseResidentMemory("RssAnon:").total_bytes(), 0);
+}
+
+TEST(ResidentMemory, OfThisProcessIsThere) {
+  EXPECT_GT(ReadResidentMemory().anonymous_bytes, 0);
+  EXPECT_GT(ReadResidentMemory().file_bytes, 0);
+}
+
+}  // namespace
+}  // namespace deepinfer
