@@ -49,7 +49,7 @@ Result<BlockKey> ParseKey(const std::string& hex) {
   for (size_t i = 0; i < kKeyDigits; ++i) {
     const auto digit = std::string_view("0123456789abcdef").find(hex[i]);
     if (digit == std::string_view::npos) return InvalidRequest("a key has 64 hexadecimal digits");
-    key.bytes[i / 2] = static_cast<uint8_t>(key.bytes[i / 2] << 4 | digit);
+    key.bytes[i / 2] = static_cast<uint8_t>(size_t{key.bytes[i / 2]} << 4 | digit);
   }
   return key;
 }
