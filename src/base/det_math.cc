@@ -1,27 +1,12 @@
 #include "base/det_math.h"
 
+#include "base/det_exp_terms.h"
+
 namespace deepinfer {
 
 namespace {
 
-constexpr double kLn2Hi = 0x1.62e42fefa3800p-1;  // 42 leading bits: n·hi is exact
-constexpr double kLn2Lo = 0x1.ef35793c76730p-45;
-constexpr double kLog2e = 0x1.71547652b82fep0;
-constexpr int kExpTerms = 14;
-constexpr double kInverseFactorial[kExpTerms] = {1.0,
-                                                 1.0,
-                                                 1.0 / 2,
-                                                 1.0 / 6,
-                                                 1.0 / 24,
-                                                 1.0 / 120,
-                                                 1.0 / 720,
-                                                 1.0 / 5040,
-                                                 1.0 / 40320,
-                                                 1.0 / 362880,
-                                                 1.0 / 3628800,
-                                                 1.0 / 39916800,
-                                                 1.0 / 479001600,
-                                                 1.0 / 6227020800.0};
+using namespace det_internal;
 
 // pi/2 in three parts of at most 53 bits each.
 constexpr double kPio2Hi = 0x1.921fb54442d18p0;

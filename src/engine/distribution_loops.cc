@@ -7,13 +7,14 @@
 #include <cmath>
 #include <limits>
 
+#include "base/det_exp_terms.h"
 #include "base/philox.h"
 
 namespace deepinfer {
 
 namespace {
 
-constexpr double kLog2e = 1.4426950408889634;
+using det_internal::kLog2e;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr double kWeightUnit = 0x1p46;
 // A weight below 2^-64 rounds to the integer 0.
@@ -77,30 +78,15 @@ uint64_t SumBlock(std::span<const float> z, const WeightScale& scale) {
 // than 1e-304, which no sum that holds e^0 can feel.
 __m256d ExpBelow(__m128 z, __m256d max) {
   using namespace det_internal;
-  constexpr int kTerms = 14;
-  constexpr double kInverseFactorial[kTerms] = {1.0,
-                                                1.0,
-                                                1.0 / 2,
-                                                1.0 / 6,
-                                                1.0 / 24,
-                                                1.0 / 120,
-                                                1.0 / 720,
-                                                1.0 / 5040,
-                                                1.0 / 40320,
-                                                1.0 / 362880,
-                                                1.0 / 3628800,
-                                                1.0 / 39916800,
-                                                1.0 / 479001600,
-                                                1.0 / 6227020800.0};
   const __m256d magic = _mm256_set1_pd(kRoundMagic);
   __m256d x = _mm256_sub_pd(_mm256_cvtps_pd(z), max);
   x = _mm256_max_pd(x, _mm256_set1_pd(-700.0));
-  const __m256d shifted = _mm256_fmadd_pd(x, _mm256_set1_pd(0x1.71547652b82fep0), magic);
+  const __m256d shifted = _mm256_fmadd_pd(x, _mm256_set1_pd(kLog2e), magic);
   const __m256d n = _mm256_sub_pd(shifted, magic);
-  __m256d r = _mm256_fmadd_pd(n, _mm256_set1_pd(-0x1.62e42fefa3800p-1), x);
-  r = _mm256_fmadd_pd(n, _mm256_set1_pd(-0x1.ef35793c76730p-45), r);
-  __m256d p = _mm256_set1_pd(kInverseFactorial[kTerms - 1]);
-  for (int k = kTerms - 2; k >= 0; --k) {
+  __m256d r = _mm256_fmadd_pd(n, _mm256_set1_pd(-kLn2Hi), x);
+  r = _mm256_fmadd_pd(n, _mm256_set1_pd(-kLn2Lo), r);
+  __m256d p = _mm256_set1_pd(kInverseFactorial[kExpTerms - 1]);
+  for (int k = kExpTerms - 2; k >= 0; --k) {
     p = _mm256_fmadd_pd(p, r, _mm256_set1_pd(kInverseFactorial[k]));
   }
   // The low mantissa bits of `shifted` are n in two's complement.
