@@ -5,6 +5,7 @@
 
 #include "engine/actions/fork.h"
 #include "engine/actions/park.h"
+#include "engine/actions/take_over.h"
 #include "engine/planning.h"
 
 namespace deepinfer {
@@ -97,6 +98,7 @@ Engine::~Engine() {
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
   DI_RETURN_IF_ERROR(ValidateRequest(request, vocab_size_, max_model_len_));
+  DI_RETURN_IF_ERROR(CheckResumePoint(state_.model->layout(), request));
   KeyOrigin origin = key_origin_;
   origin.scope.digest = request.cache_scope;
   // Parking finds its blocks by key, so without sharing every request has a scope of its own.
@@ -219,6 +221,10 @@ void Engine::Accept(std::unique_ptr<Sequence> sequence) {
   state_.deadlines.Add(s.request.deadline_us, s.id, DeadlineKind::kTotal);
   state_.deadlines.Add(s.request.queue_deadline_us, s.id, DeadlineKind::kQueue);
   state_.deadlines.Add(s.request.first_token_deadline_us, s.id, DeadlineKind::kFirstToken);
+  if (s.request.resume) {
+    TakeOver(state_, s);
+    return;
+  }
   Sequence* leader = nullptr;
   if (!s.request.branch_of.empty()) {
     const std::lock_guard lock(mutex_);

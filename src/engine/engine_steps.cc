@@ -8,6 +8,7 @@
 #include "engine/actions/action.h"
 #include "engine/actions/decode.h"
 #include "engine/actions/fork.h"
+#include "engine/actions/park.h"
 #include "engine/actions/prefill.h"
 #include "engine/engine.h"
 
@@ -27,6 +28,7 @@ SequenceState TerminalState(FinishReason reason) {
       return SequenceState::kCancelled;
     case FinishReason::kStop:
     case FinishReason::kLength:
+    case FinishReason::kHandedOff:
       return SequenceState::kFinished;
     default:
       return SequenceState::kFailed;
@@ -92,6 +94,10 @@ void Engine::ProcessItem(StepItem* item) {
       is_prefill ? ProcessPrefill(state_, item) : ProcessDecode(state_, item);
   if (!event.has_value()) return;
   event->finish = EndAfterToken(s, event->ids.back(), &event->stop_token_id);
+  if (event->finish == FinishReason::kNone && s.request.hand_off) {
+    event->finish = FinishReason::kHandedOff;
+    event->image = CopyImage(state_, s);
+  }
   if (event->finish == FinishReason::kNone) {
     Deliver(s, std::move(*event));
   } else {
@@ -144,6 +150,7 @@ FinishReason Engine::EndAfterToken(const Sequence& s, int32_t id, int32_t* stop_
 
 void Engine::Deliver(Sequence& s, TokenEvent event) {
   event.counters = s.counters;
+  event.origin = {s.cache.first_row, s.cache.first_floor, s.cache.replay_gen};
   if (event.finish != FinishReason::kNone) {
     event.start_index = s.num_generated - static_cast<int32_t>(event.ids.size());
   }

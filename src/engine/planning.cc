@@ -35,7 +35,7 @@ DecodeInput MakeDecodeInput(const EngineState& state, const Sequence& s) {
   d.holding = MakeHolding(state, s);
   d.next = s.launched;
   // The tokens that rows in flight decide are known in number before they are known.
-  d.can_run = s.schedule.stalled_since_us == 0 &&
+  d.can_run = s.schedule.stalled_since_us == 0 && !s.request.hand_off &&
               s.num_expected() < s.request.sampling.max_tokens &&
               s.prompt_len + s.num_expected() < state.options.max_model_len;
   return d;

@@ -20,6 +20,8 @@ std::string_view FinishReasonName(FinishReason reason) {
       return "queue_timeout";
     case FinishReason::kError:
       return "error";
+    case FinishReason::kHandedOff:
+      return "handed_off";
   }
   return "error";
 }
@@ -88,6 +90,15 @@ Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t
   }
   DI_RETURN_IF_ERROR(CheckIds("prompt", request.prompt_ids, vocab_size));
   DI_RETURN_IF_ERROR(CheckIds("forced_ids", request.forced_ids, vocab_size));
+  if (request.resume) {
+    const std::vector<int32_t>& ids = request.resume->ids;
+    if (ids.empty() || static_cast<int64_t>(ids.size()) >= request.sampling.max_tokens ||
+        static_cast<int64_t>(request.prompt_ids.size() + ids.size()) >= max_model_len) {
+      return InvalidRequest("a resumed request has " + std::to_string(ids.size()) +
+                            " tokens, which leaves none to generate");
+    }
+    DI_RETURN_IF_ERROR(CheckIds("resume", ids, vocab_size));
+  }
   return ValidateSampling(request.sampling, vocab_size);
 }
 

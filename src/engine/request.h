@@ -3,9 +3,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,46 +64,6 @@ struct SamplingParams {
   bool prompt_logprobs = false;
 };
 
-struct EngineRequest {
-  std::string request_id;  // unique among live requests
-  std::vector<int32_t> prompt_ids;
-  SamplingParams sampling;
-  int64_t deadline_us = 0;        // monotonic clock; 0 = none
-  int64_t queue_deadline_us = 0;  // a request still waiting then ends; 0 = none
-  // A request without a token then ends; until then it orders requests of a class; 0 = none.
-  int64_t first_token_deadline_us = 0;
-  RequestClass request_class = RequestClass::kInteractive;
-  // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).
-  Sha256Digest cache_scope{};
-  // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
-  // and on of n do; empty: none. Where sharing is not possible it runs like any other.
-  std::string branch_of;
-  // Test hook: these ids are emitted instead of sampled ones; empty = off.
-  std::vector<int32_t> forced_ids;
-};
-
-// invalid_request when an id, a length or a parameter is out of range; nothing was allocated yet.
-Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t max_model_len);
-
-enum class FinishReason : unsigned char {
-  kNone,       // more events follow
-  kStop,       // end token or a stop id
-  kLength,     // max_tokens or the context is full
-  kCancelled,  // Cancel was called
-  kDeadline,
-  kQueueTimeout,  // queue_deadline_us passed before the request started
-  kError,         // TokenEvent::status says why
-};
-
-std::string_view FinishReasonName(FinishReason reason);
-
-// Log-probabilities of one decided position (numerics.md §5.6).
-struct TokenLogprobs {
-  float logprob = 0.0f;
-  std::vector<std::pair<int32_t, float>> top;  // rank order, num_top_logprobs entries
-  float mass_below = 0.0f;  // share ranked after the chosen token, when asked for
-};
-
 // Exact account of a request so far (api.md §6).
 struct RequestCounters {
   int64_t prompt_tokens = 0;
@@ -120,6 +82,69 @@ struct RequestCounters {
   bool approximate_resume = false;
 };
 
+// Where the rows of a sequence began. Whoever computes its state again elsewhere begins likewise.
+struct SequenceOrigin {
+  int32_t first_row = 0;
+  int32_t window_floor = 0;
+  int32_t replay_gen = 0;
+};
+
+// A request that another engine began: this one continues after the tokens produced so far, as if
+// it had been parked and came back (architecture.md §8).
+struct ResumePoint {
+  std::vector<int32_t> ids;  // generated so far, not empty
+  SequenceOrigin origin;
+  RequestCounters counters;      // at that point
+  std::vector<std::byte> image;  // TokenEvent::image; empty: rows run again
+};
+
+struct EngineRequest {
+  std::string request_id;  // unique among live requests
+  // Counted up by its owner whenever it is dispatched again: with request_id it names one run.
+  uint32_t attempt = 1;
+  std::vector<int32_t> prompt_ids;
+  SamplingParams sampling;
+  int64_t deadline_us = 0;        // monotonic clock; 0 = none
+  int64_t queue_deadline_us = 0;  // a request still waiting then ends; 0 = none
+  // A request without a token then ends; until then it orders requests of a class; 0 = none.
+  int64_t first_token_deadline_us = 0;
+  RequestClass request_class = RequestClass::kInteractive;
+  // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).
+  Sha256Digest cache_scope{};
+  // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
+  // and on of n do; empty: none. Where sharing is not possible it runs like any other.
+  std::string branch_of;
+  std::optional<ResumePoint> resume;
+  // Ends after the first token with FinishReason::kHandedOff and the image of its state, unless
+  // that token ends it anyway.
+  bool hand_off = false;
+  // Test hook: these ids are emitted instead of sampled ones; empty = off.
+  std::vector<int32_t> forced_ids;
+};
+
+// invalid_request when an id, a length or a parameter is out of range; nothing was allocated yet.
+Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t max_model_len);
+
+enum class FinishReason : unsigned char {
+  kNone,       // more events follow
+  kStop,       // end token or a stop id
+  kLength,     // max_tokens or the context is full
+  kCancelled,  // Cancel was called
+  kDeadline,
+  kQueueTimeout,  // queue_deadline_us passed before the request started
+  kError,         // TokenEvent::status says why
+  kHandedOff,     // EngineRequest::hand_off: another engine continues
+};
+
+std::string_view FinishReasonName(FinishReason reason);
+
+// Log-probabilities of one decided position (numerics.md §5.6).
+struct TokenLogprobs {
+  float logprob = 0.0f;
+  std::vector<std::pair<int32_t, float>> top;  // rank order, num_top_logprobs entries
+  float mass_below = 0.0f;  // share ranked after the chosen token, when asked for
+};
+
 // One step's outcome for one request. Events of a request arrive in order; exactly one, the last,
 // has finish != kNone.
 struct TokenEvent {
@@ -131,6 +156,9 @@ struct TokenEvent {
   int32_t stop_token_id = -1;  // the id that ended the request, if one did
   Status status;               // not ok only with kError, kDeadline, kQueueTimeout
   RequestCounters counters;
+  SequenceOrigin origin;
+  // State slot, then blocks of all computed positions; with kHandedOff only.
+  std::vector<std::byte> image;
   // Held while the event waits to be sent: with too many alive the sequence is not run on.
   std::shared_ptr<void> credit;
 };

@@ -33,14 +33,14 @@ std::optional<SwaSnapshot> FindSnapshot(EngineState& state, const Sequence& s, i
       MaxReplayGen(state), state.clock->NowUs());
 }
 
-void SetTail(EngineState& state, Sequence& s) {
+}  // namespace
+
+void SetTail(const EngineState& state, Sequence& s) {
   const bool full = s.wants_prompt_logprobs() || state.options.decoder_tail == DecoderTail::kFull;
   const int32_t keep = full ? s.prompt_len : state.memory->geometry().keep_rows;
   s.cache.decoder_origin = std::max(0, s.prompt_len - keep);
   s.cache.decoder_from = s.cache.decoder_floor = s.cache.decoder_origin;
 }
-
-}  // namespace
 
 HitProbe ProbeHit(EngineState& state, Sequence& s) {
   HitProbe probe;

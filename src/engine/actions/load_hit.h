@@ -15,4 +15,7 @@ HitProbe ProbeHit(EngineState& state, Sequence& s);
 // probe, when the pool has changed since; then the next plan knows better.
 bool Admit(EngineState& state, Sequence& s);
 
+// Which rows of the prompt run the decoder layers (model.md §13.1).
+void SetTail(const EngineState& state, Sequence& s);
+
 }  // namespace deepinfer

@@ -12,11 +12,14 @@ namespace {
 
 constexpr uint16_t kAnyGen = std::numeric_limits<uint16_t>::max();
 
+// Of an exact lineage only blocks of one continue it exactly.
+uint16_t MaxGen(const Sequence& s) { return s.cache.replay_gen == 0 ? 0 : kAnyGen; }
+
 // Leading complete blocks that the index still has.
 int32_t CountIndexed(const EngineState& state, const Sequence& s) {
   const auto& keys = s.cache.chain.keys();
   const std::span<const BlockKey> own(keys.data(), static_cast<size_t>(s.cache.num_published));
-  return static_cast<int32_t>(state.memory->blocks().CountHit(own, kAnyGen));
+  return static_cast<int32_t>(state.memory->blocks().CountHit(own, MaxGen(s)));
 }
 
 // The indexed block with the same bytes as block i of the sequence, 0 if there is none. Blocks of a
@@ -113,10 +116,11 @@ bool Resume(EngineState& state, Sequence& s) {
     RestoreBlocks(state, s, image->data() + slot_bytes);
     ++state.statistics.resumes_from_image;
   } else {
+    const uint16_t max_gen = MaxGen(s);
     PlanRebuild(state, s);
     const std::span<const BlockKey> keys(s.cache.chain.keys().data(),
                                          static_cast<size_t>(s.cache.num_blocks));
-    const std::vector<int32_t> hit = memory.blocks().AcquireHit(keys, kAnyGen);
+    const std::vector<int32_t> hit = memory.blocks().AcquireHit(keys, max_gen);
     std::copy(hit.begin(), hit.end(), s.device.block_table.get());
     ++state.statistics.resumes_rebuilt;
   }
