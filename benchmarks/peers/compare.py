@@ -40,13 +40,18 @@ class Bench:
     # Every system: {row: tokens per second} of one round.
 
     def ours(self, threads):
-        text = self.output([self.a.binary, "bench", "model", self.a.checkpoint, "--json",
-                            "--rounds", 1, "--thread-counts", threads, "--prompt", self.a.prompt,
-                            "--gen", self.a.gen, "--numerics", self.a.numerics])
-        report = json.loads(text.splitlines()[0])
-        # It measures one request at a time.
-        return {"prefill": report["prefill_tokens_per_s"],
-                "decode batch 1": report["decode_tokens_per_s"]}
+        text = self.output([self.a.binary, "bench", "model", self.a.checkpoint, "--json", "-",
+                            "--rounds", 1, "--threads", threads, "--prompts", self.a.prompt,
+                            "--batches", self.a.batches, "--contexts", self.a.decode_prompt,
+                            "--steps", self.a.gen, "--numerics", self.a.numerics])
+        rows = {}
+        for row in json.loads(text)["rows"]:
+            words = row["name"].split()
+            if words[0] == "prefill":
+                rows["prefill"] = row["median"]
+            elif words[0] == "decode":
+                rows["decode batch %s" % words[2]] = row["median"]
+        return rows
 
     def llama_cpp(self, threads):
         common = ["-m", self.a.gguf, "-t", threads]

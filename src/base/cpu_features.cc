@@ -11,7 +11,7 @@ std::string_view IsaLevelName(IsaLevel level) {
     case IsaLevel::kAvx512:
       return "avx512";
     case IsaLevel::kAvx512Bf16:
-      return "avx512bf16";
+      return "avx512_bf16";
   }
   return "scalar";
 }

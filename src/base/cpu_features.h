@@ -17,7 +17,7 @@ enum class IsaLevel : unsigned char {
 
 std::string_view IsaLevelName(IsaLevel level);
 
-// "scalar", "avx2", "avx512", "avx512bf16"; nullopt for another word.
+// "scalar", "avx2", "avx512", "avx512_bf16"; nullopt for another word.
 std::optional<IsaLevel> ParseIsaLevel(std::string_view name);
 
 // Highest level that the running CPU supports.

@@ -1,4 +1,4 @@
-// Resident memory of this process.
+// What this process holds and gets: resident memory, memory left, CPU time and waits for a CPU.
 // Thread rule: pure functions; reading looks at /proc once.
 #pragma once
 
@@ -19,5 +19,19 @@ struct ResidentMemory {
 ResidentMemory ParseResidentMemory(std::string_view status_text);
 
 ResidentMemory ReadResidentMemory();
+
+// Memory the system could still give to new work, from the text of /proc/meminfo; -1 where the text
+// does not say.
+int64_t ParseAvailableMemory(std::string_view meminfo_text);
+int64_t ReadAvailableMemory();
+
+// Sums over the threads of the process, since their start.
+struct CpuTimes {
+  int64_t running_ns = 0;
+  int64_t waiting_ns = 0;  // ready to run, while something else had the CPU
+};
+
+// Of this process; zeros where the kernel does not count.
+CpuTimes ReadCpuTimes();
 
 }  // namespace deepinfer

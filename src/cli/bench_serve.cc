@@ -1,7 +1,6 @@
 // deepinfer bench serve: puts a load on a running server and reports what its clients would see.
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "cli/bench_serve_workload.h"
 #include "cli/commands.h"
 #include "cli/io.h"
+#include "cli/progress_line.h"
 
 namespace deepinfer {
 namespace {
@@ -22,32 +22,12 @@ namespace json = boost::json;
 // The begin token of the model family; a server that adds one leaves it alone.
 constexpr int32_t kBeginId = 0;
 
-// One line that is rewritten while a run goes on.
-class ProgressLine {
- public:
-  explicit ProgressLine(int64_t num_requests)
-      : num_requests_(num_requests), visible_(isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() {
-    if (visible_) fmt::print(stderr, "\r\033[K");
-  }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void Show(const LoadState& state) const {
-    if (!visible_) return;
-    constexpr int64_t kBarWidth = 32;
-    const auto filled = static_cast<size_t>(state.finished * kBarWidth / num_requests_);
-    fmt::print(stderr, "\r[{}{}] {}/{}, {} running, {} failed, {:.0f} events/s\033[K",
-               std::string(filled, '#'), std::string(kBarWidth - filled, '.'), state.finished,
-               num_requests_, state.running, state.failed,
-               state.seconds > 0 ? static_cast<double>(state.events) / state.seconds : 0.0);
-    std::fflush(stderr);
-  }
-
- private:
-  int64_t num_requests_;
-  bool visible_;
-};
+// What goes on in a run.
+std::string TextOf(const LoadState& state) {
+  return fmt::format("finished, {} running, {} failed, {:.0f} events/s", state.running,
+                     state.failed,
+                     state.seconds > 0 ? static_cast<double>(state.events) / state.seconds : 0.0);
+}
 
 class BenchServeCommand final : public Command {
  public:
@@ -221,8 +201,9 @@ class BenchServeCommand final : public Command {
     plan.max_concurrency = concurrency;
     plan.timeout_s = timeout_s_;
     const ProgressLine line(plan.num_requests);
-    DI_ASSIGN_OR_RETURN(const LoadResult result,
-                        RunLoad(target, plan, [&](const LoadState& state) { line.Show(state); }));
+    DI_ASSIGN_OR_RETURN(const LoadResult result, RunLoad(target, plan, [&](const LoadState& state) {
+                          line.Show(state.finished, TextOf(state));
+                        }));
     return MakeReport(open ? "open loop" : fmt::format("concurrency {}", concurrency), concurrency,
                       result.duration_s, result.outcomes);
   }

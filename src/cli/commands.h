@@ -13,7 +13,11 @@ std::unique_ptr<Command> MakeRunCommand();
 std::unique_ptr<Command> MakeChatCommand();
 std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeBenchCommand();
-std::unique_ptr<Command> MakeBenchServeCommand();  // below MakeBenchCommand's
+// Below MakeBenchCommand's.
+std::unique_ptr<Command> MakeBenchCeilingsCommand();
+std::unique_ptr<Command> MakeBenchKernelsCommand();
+std::unique_ptr<Command> MakeBenchModelCommand();
+std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeDetokenizeCommand();
 std::unique_ptr<Command> MakeEncodeCommand();

@@ -20,12 +20,25 @@ void ModelFlags::Register(CLI::App* command, bool required, const std::string& d
   command->add_option("--threads", threads, "Compute threads; 0 = one per available core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->add_option("--isa", isa, "Kernel level: auto, avx2, avx512, avx512bf16, or reference")
+  RegisterIsa(command);
+  command
+      ->add_option("--pin-threads", pin_threads,
+                   "Keep compute threads on cores of their own: auto (with several memory nodes), "
+                   "on, off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str();
   command->add_option("--numerics", numerics, "Arithmetic: prod, ref_actq or ref")
       ->capture_default_str();
   command->add_flag("--verify-weights", verify_weights,
                     "Read all weights at load and refuse NaN codes");
+}
+
+void ModelFlags::RegisterIsa(CLI::App* command) {
+  command
+      ->add_option(
+          "--isa", isa,
+          "Kernel level: auto, scalar, avx2, avx512 or avx512_bf16; all give the same bits")
+      ->capture_default_str();
 }
 
 Result<fs::path> ModelFlags::ModelDir() const {
@@ -42,23 +55,32 @@ Result<fs::path> ModelFlags::ModelDir() const {
 Result<BundleOptions> ModelFlags::Bundle() const {
   BundleOptions options;
   options.num_threads = threads;
+  options.placement = pin_threads == "on"    ? ThreadPlacement::kPinned
+                      : pin_threads == "off" ? ThreadPlacement::kScheduler
+                                             : ThreadPlacement::kAuto;
   const std::optional<Numerics> mode = ParseNumerics(numerics);
   if (!mode) {
     return InvalidRequest("--numerics " + numerics + " is unknown: use prod, ref_actq or ref");
   }
   options.model.numerics = *mode;
   options.model.weight_checks.scan_codes = verify_weights;
-  if (isa == "reference") {
-    options.reference_kernels = true;
-  } else if (isa != "auto") {
-    const std::optional<IsaLevel> level = ParseIsaLevel(isa);
-    if (!level) {
-      return InvalidRequest("--isa " + isa +
-                            " is unknown: use auto, avx2, avx512, avx512bf16 or reference");
-    }
-    options.isa = *level;
-  }
+  DI_ASSIGN_OR_RETURN(options.isa, Isa());
   return options;
+}
+
+Result<IsaLevel> ModelFlags::Isa() const {
+  const IsaLevel highest = DetectIsaLevel();
+  if (isa == "auto") return highest;
+  const std::optional<IsaLevel> level = ParseIsaLevel(isa);
+  if (!level) {
+    return InvalidRequest("--isa " + isa +
+                          " is unknown: use auto, scalar, avx2, avx512 or avx512_bf16");
+  }
+  if (*level > highest) {
+    return Unsupported("--isa " + isa + ": this CPU offers " + std::string(IsaLevelName(highest)) +
+                       " at most");
+  }
+  return *level;
 }
 
 Result<fs::path> BundledModelDir() {

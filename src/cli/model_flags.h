@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string model;
   int threads = 0;
   std::string isa = "auto";
+  std::string pin_threads = "auto";
   std::string numerics;
   bool verify_weights = false;
 
@@ -31,8 +32,15 @@ struct ModelFlags {
   // The folder to open. not_found when no model was named and none is bundled.
   Result<std::filesystem::path> ModelDir() const;
 
-  // invalid_request for an unknown ISA or numerics mode.
+  // --isa alone, for commands without a model.
+  void RegisterIsa(CLI::App* command);
+
+  // invalid_request for an unknown ISA or numerics mode, unsupported for an ISA that this CPU
+  // lacks.
   Result<BundleOptions> Bundle() const;
+
+  // Kernel level in use: --isa, or what auto stands for on this CPU. Errors as of Bundle.
+  Result<IsaLevel> Isa() const;
 };
 
 // The demo model next to the binary: in the source tree, or under share/deepinfer.

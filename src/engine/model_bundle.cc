@@ -1,7 +1,9 @@
 #include "engine/model_bundle.h"
 
-#include <sched.h>
+#include <algorithm>
 
+#include "base/cpu_topology.h"
+#include "base/thread_affinity.h"
 #include "kernels/backends.h"
 #include "text/engram_token_map.h"
 
@@ -9,16 +11,20 @@ namespace deepinfer {
 
 namespace {
 
+void PlaceThreads(ThreadPlacement placement, ThreadPool* pool) {
+  const CpuTopology topology = ReadCpuTopology();
+  const bool pinned = placement == ThreadPlacement::kPinned ||
+                      (placement == ThreadPlacement::kAuto && topology.memory_nodes.size() > 1);
+  if (pinned) PinWorkers(pool, PlanThreadCpus(topology, AllowedCpus(), pool->num_threads()));
+}
+
 Result<ModelBundle> LoadParts(const std::filesystem::path& dir, const BundleOptions& options,
                               LoadProgress* progress) {
   ModelBundle b;
   b.pool = std::make_unique<ThreadPool>(options.num_threads > 0 ? options.num_threads
                                                                 : AvailableCores());
-  if (options.reference_kernels) {
-    b.ops = MakeReferenceOperators();
-  } else {
-    DI_ASSIGN_OR_RETURN(b.ops, MakeCpuOperators(options.isa, b.pool.get()));
-  }
+  PlaceThreads(options.placement, b.pool.get());
+  DI_ASSIGN_OR_RETURN(b.ops, MakeCpuOperators(options.isa, b.pool.get()));
   if (progress != nullptr) progress->Set(LoadPhase::kTokenizer, 0, 0);
   // A wrong configuration is the commoner mistake, so it is reported before the tokenizer's.
   DI_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(dir));
@@ -42,13 +48,7 @@ Result<ModelBundle> LoadParts(const std::filesystem::path& dir, const BundleOpti
 
 }  // namespace
 
-int AvailableCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  const int n = CPU_COUNT(&set);
-  return n > 0 ? n : 1;
-}
+int AvailableCores() { return std::max(1, static_cast<int>(AllowedCpus().size())); }
 
 Result<ModelBundle> ModelBundle::Load(const std::filesystem::path& dir,
                                       const BundleOptions& options, LoadProgress* progress) {

@@ -16,11 +16,17 @@
 
 namespace deepinfer {
 
+enum class ThreadPlacement : unsigned char {
+  kAuto,       // kPinned on several memory nodes, else kScheduler
+  kPinned,     // every compute thread but the caller's stays on one core
+  kScheduler,  // a thread that lost its core may move to an idle one
+};
+
 struct BundleOptions {
   ModelOptions model;
   int num_threads = 0;  // compute threads; 0 = one per core the process may use
   IsaLevel isa = DetectIsaLevel();
-  bool reference_kernels = false;
+  ThreadPlacement placement = ThreadPlacement::kAuto;
 };
 
 struct ModelBundle {

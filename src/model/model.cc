@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/cpu_topology.h"
+#include "base/memory_pages.h"
 #include "model/step_runner.h"
 
 namespace deepinfer {
@@ -30,7 +32,10 @@ Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
   std::unique_ptr<Model> model(new Model(std::move(checkpoint), options, ops));
   DI_ASSIGN_OR_RETURN(model->weights_,
                       LoadModelWeights(config, options.weight_checks, &model->checkpoint_));
+  model->checkpoint_.Advise(MapAdvice::kHugePages);
   if (options.on_progress && FitsInMemory(model->checkpoint_.total_bytes())) {
+    // Every core reads all weights, so no node may hold more than its share.
+    const InterleavedPages interleaved(ReadCpuTopology().memory_nodes);
     DI_RETURN_IF_ERROR(
         model->checkpoint_.Prefault(kPrefaultChunk, [&](uint64_t done, uint64_t total) {
           options.on_progress(done, total);

@@ -1,7 +1,10 @@
 #include "model/model_stats.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
+
+#include "kernels/kv_view.h"
 
 namespace deepinfer {
 
@@ -125,7 +128,11 @@ RowFlops FlopsPerRow(const ModelConfig& c, int64_t n) {
   return f;
 }
 
-double WeightBytesPerDecodedToken(const ModelConfig& config, const Checkpoint& checkpoint) {
+namespace {
+
+double WeightBytesPerStep(const ModelConfig& config, const Checkpoint& checkpoint, double rows) {
+  const double experts = config.num_experts;
+  const double chosen = experts * (1 - std::pow(1 - config.experts_per_token / experts, rows));
   double bytes = 0;
   for (const PartStats& part : CountParts(checkpoint)) {
     const double size = static_cast<double>(part.bytes);
@@ -134,19 +141,51 @@ double WeightBytesPerDecodedToken(const ModelConfig& config, const Checkpoint& c
       continue;
     }
     if (part.name == kPartNames[kRoutedExperts]) {
-      bytes += size * config.experts_per_token / config.num_experts;
+      bytes += size * chosen / experts;
     } else if (part.name == kPartNames[kEmbedding]) {
-      bytes += size / config.vocab_size;
+      bytes += size / config.vocab_size * rows;
     } else if (part.name == kPartNames[kEngramTables]) {
-      double rows = 0;
-      for (int64_t r : config.engram.num_embeddings) rows += static_cast<double>(r);
+      double table_rows = 0;
+      for (int64_t r : config.engram.num_embeddings) table_rows += static_cast<double>(r);
       const auto layers = static_cast<double>(config.engram.layer_ids.size());
-      bytes += size / rows * layers * config.engram.num_columns();
+      bytes += size / table_rows * layers * config.engram.num_columns() * rows;
     } else {
       bytes += size;
     }
   }
   return bytes;
+}
+
+// Cached bytes of one row, in the stored form of every row kind.
+double KvBytesPerRow(const ModelConfig& c, int64_t n) {
+  constexpr KvFormat kFormat = KvFormat::kQuantized;
+  const auto window_row = static_cast<double>(WindowRowBytes(kFormat, c.head_dim));
+  const auto entry = static_cast<double>(CompressedRowBytes(kFormat, c.head_dim));
+  const auto index_key = static_cast<double>(IndexCodeBytes(kFormat, c.index_head_dim) +
+                                             IndexScaleBytes(kFormat, c.index_head_dim));
+  const double candidates = static_cast<double>(c.candidate_topk_blocks) * c.candidate_block_size;
+  double bytes = 0;
+  for (int32_t l = 0; l < c.num_layers; ++l) {
+    bytes += window_row * static_cast<double>(std::min<int64_t>(n, c.window));
+    if (c.ratio(l) == 0) continue;
+    const double entries = static_cast<double>(n) / c.ratio(l);
+    bytes += entry * std::min<double>(c.index_topk, entries);
+    if (!c.IsIndexSource(l)) continue;
+    const bool restricted = l > c.candidate_source_layer;
+    bytes += index_key * (restricted ? std::min(entries, candidates) : entries);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+StepBytes BytesPerDecodeStep(const ModelConfig& config, const Checkpoint& checkpoint,
+                             int32_t num_rows, int64_t n) {
+  return {WeightBytesPerStep(config, checkpoint, num_rows), num_rows * KvBytesPerRow(config, n)};
+}
+
+double WeightBytesPerDecodedToken(const ModelConfig& config, const Checkpoint& checkpoint) {
+  return WeightBytesPerStep(config, checkpoint, 1);
 }
 
 }  // namespace deepinfer

@@ -32,9 +32,22 @@ struct RowFlops {
 };
 RowFlops FlopsPerRow(const ModelConfig& config, int64_t n);
 
-// Weight bytes one decoded token reads when nothing is shared between rows: every non-routed
-// weight once, the chosen experts, the Engram rows, one embedding row. Draft layers and vision are
-// not part of it.
+// Bytes one decode step must read from memory.
+struct StepBytes {
+  double weights = 0;
+  double kv = 0;
+
+  double total() const { return weights + kv; }
+};
+
+// A step of num_rows requests, one row each, at context length n: every weight that all rows share
+// once, the Engram and embedding rows of each, the experts that so many rows choose when routing is
+// uniform, and the cached entries each row attends to or scores. Draft layers and vision are not
+// part of it.
+StepBytes BytesPerDecodeStep(const ModelConfig& config, const Checkpoint& checkpoint,
+                             int32_t num_rows, int64_t n);
+
+// The weights of a step of one row.
 double WeightBytesPerDecodedToken(const ModelConfig& config, const Checkpoint& checkpoint);
 
 }  // namespace deepinfer

@@ -4,11 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/memory_pages.h"
+
 namespace deepinfer {
 
 std::byte* ReferenceOperators::Allocate(int64_t size_bytes) {
-  const size_t padded = (static_cast<size_t>(size_bytes) + 63) / 64 * 64;
-  return static_cast<std::byte*>(std::aligned_alloc(64, padded == 0 ? 64 : padded));
+  return AllocateLargeMemory(size_bytes);
 }
 
 void ReferenceOperators::Free(std::byte* memory) { std::free(memory); }
