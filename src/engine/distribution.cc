@@ -15,6 +15,8 @@ __extension__ using Uint128 = unsigned __int128;
 constexpr double kWeightUnit = 0x1p46;
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+// With more ids than this near the best one, one pass over the row is cheaper than a list of them.
+constexpr size_t kMostCandidates = 2048;
 
 // Larger float, larger key; both zeros share one, because they tie.
 uint32_t SortableKey(float z) {
@@ -45,12 +47,14 @@ Limits MakeLimits(const LogitRow& row, const FilterParams& filters, Distribution
 }
 
 // Fills scratch->ranked, ascending by id, with a prefix of the rank order that holds every
-// survivor. Few tokens survive in practice, so a short prefix is tried first.
-void CollectCandidates(const LogitRow& row, const Limits& limits, DistributionScratch* scratch) {
+// survivor. Few tokens survive in practice, so a short prefix is tried first; false when that would
+// be a long one.
+bool CollectCandidates(const LogitRow& row, const Limits& limits, DistributionScratch* scratch) {
   // Distances from the best logit in powers of two of weight; at 64 every weight is 0.
   for (const float reach : {4.0f, 8.0f, 16.0f, 32.0f, 64.0f}) {
     const float threshold = row.scale.max - reach / row.scale.per_logit;
     CollectAtLeast(row.logits, threshold, &scratch->ids);
+    if (scratch->ids.size() > kMostCandidates) return false;
     scratch->ranked.clear();
     uint64_t mass = 0;
     for (const int32_t id : scratch->ids) {
@@ -60,8 +64,9 @@ void CollectCandidates(const LogitRow& row, const Limits& limits, DistributionSc
     }
     // Twice, because neighbouring weights may be a rounding out of order.
     const bool rest_is_light = 2 * WeightOf(threshold, row.scale) < limits.weight;
-    if (scratch->ids.size() >= limits.count || mass > limits.mass || rest_is_light) return;
+    if (scratch->ids.size() >= limits.count || mass > limits.mass || rest_is_light) break;
   }
+  return true;
 }
 
 // Where the rank order is cut: ids with a larger key survive, and the first num_ties ids (in
@@ -69,6 +74,14 @@ void CollectCandidates(const LogitRow& row, const Limits& limits, DistributionSc
 struct Cut {
   uint32_t key = 0;
   uint64_t num_ties = kNoLimit;
+
+  // Whether the next id, in ascending order, survives.
+  bool Takes(uint32_t id_key) {
+    if (id_key != key) return id_key > key;
+    if (num_ties == 0) return false;
+    --num_ties;
+    return true;
+  }
 };
 
 // Walks the rank order digit by digit of the keys. Ids outside the digit where it stops are
@@ -77,6 +90,16 @@ class RankCut {
  public:
   RankCut(const Limits& limits, std::vector<RankedId>* bucket) : limits_(limits), bucket_(bucket) {}
 
+  // Takes a group that ranks next; false, and nothing taken, when a limit may lie inside it.
+  bool Pass(uint64_t count, uint64_t mass) {
+    // The rank after it must still be inside both limits.
+    if (count_ + count >= limits_.count || mass_ + mass > limits_.mass) return false;
+    count_ += count;
+    mass_ += mass;
+    return true;
+  }
+
+  // Cuts inside a group, not empty, that did not pass.
   Cut Find(std::span<const RankedId> ranked) {
     std::span<const RankedId> rest = ranked;
     for (int shift = 24; shift >= 0; shift -= 8) rest = Descend(rest, shift);
@@ -99,13 +122,7 @@ class RankCut {
       last = std::min(last, digit(r));
     }
     size_t d = 255;
-    // A digit passes whole if even the rank after it is still inside both limits.
-    for (; d > last; --d) {
-      const bool passes = count_ + count[d] < limits_.count && mass_ + mass[d] <= limits_.mass;
-      if (!passes) break;
-      count_ += count[d];
-      mass_ += mass[d];
-    }
+    while (d > last && Pass(count[d], mass[d])) --d;
     size_t num_kept = 0;
     if (bucket_->size() < ranked.size()) bucket_->resize(ranked.size());
     for (const RankedId& r : ranked) {
@@ -116,9 +133,62 @@ class RankCut {
 
   const Limits& limits_;
   std::vector<RankedId>* bucket_;
-  // Of the ranks above the current bucket: count_ < limits_.count, mass_ <= limits_.mass.
+  // Of the ranks before the current group: count_ < limits_.count, mass_ <= limits_.mass.
   uint64_t count_ = 0, mass_ = 0;
 };
+
+void Add(int32_t id, uint64_t weight, Survivors* out) {
+  out->ids.push_back(id);
+  out->weights.push_back(weight);
+  out->total += weight;
+}
+
+void BuildFromCandidates(const LogitRow& row, const Limits& limits, DistributionScratch* scratch,
+                         Survivors* out) {
+  Cut cut;
+  if (limits.count != kNoLimit || limits.mass != kNoLimit) {
+    cut = RankCut(limits, &scratch->bucket).Find(scratch->ranked);
+  }
+  for (const RankedId& r : scratch->ranked) {
+    const bool ranks = cut.Takes(r.key);
+    if (r.id == row.best || (ranks && r.weight >= limits.weight)) Add(r.id, r.weight, out);
+  }
+}
+
+// For rows where tens of thousands of tokens survive: weights of all ids, then the bucket of the
+// rank order in which a limit lies; only its ids are ranked.
+void BuildFromBuckets(const LogitRow& row, const Limits& limits, DistributionScratch* scratch,
+                      Survivors* out) {
+  WeighRow(row.logits, row.scale, &scratch->weights, &scratch->buckets);
+  const size_t vocab = row.logits.size();
+  const uint64_t* weights = scratch->weights.data();
+  const uint16_t* buckets = scratch->buckets.data();
+  std::array<uint64_t, kRankBuckets> count{}, mass{};
+  for (size_t i = 0; i < vocab; ++i) {
+    ++count[buckets[i]];
+    mass[buckets[i]] += weights[i];
+  }
+  RankCut rank_cut(limits, &scratch->bucket);
+  size_t edge = 0;
+  while (edge < kRankBuckets && rank_cut.Pass(count[edge], mass[edge])) ++edge;
+  scratch->ranked.clear();
+  // Without branches, because about any share of the ids may survive.
+  if (scratch->ids.size() < vocab) scratch->ids.resize(vocab);
+  size_t num_ids = 0;
+  for (size_t i = 0; i < vocab; ++i) {
+    scratch->ids[num_ids] = static_cast<int32_t>(i);
+    num_ids += static_cast<size_t>((buckets[i] <= edge) & (weights[i] >= limits.weight));
+    if (buckets[i] == edge) {
+      scratch->ranked.push_back({SortableKey(row.logits[i]), static_cast<int32_t>(i), weights[i]});
+    }
+  }
+  Cut cut;
+  if (!scratch->ranked.empty()) cut = rank_cut.Find(scratch->ranked);
+  for (const int32_t id : std::span(scratch->ids).first(num_ids)) {
+    const auto i = static_cast<size_t>(id);
+    if (buckets[i] < edge || cut.Takes(SortableKey(row.logits[i]))) Add(id, weights[i], out);
+  }
+}
 
 }  // namespace
 
@@ -129,21 +199,13 @@ LogitRow MakeLogitRow(std::span<const float> logits, const RowSummary& summary, 
 void BuildSurvivors(const LogitRow& row, const FilterParams& filters, DistributionScratch* scratch,
                     Survivors* out) {
   const Limits limits = MakeLimits(row, filters, scratch);
-  CollectCandidates(row, limits, scratch);
-  Cut cut;
-  if (limits.count != kNoLimit || limits.mass != kNoLimit) {
-    cut = RankCut(limits, &scratch->bucket).Find(scratch->ranked);
-  }
   out->ids.clear();
   out->weights.clear();
   out->total = 0;
-  for (const RankedId& r : scratch->ranked) {
-    const bool ranks = r.key > cut.key || (r.key == cut.key && cut.num_ties > 0);
-    if (r.key == cut.key && ranks) --cut.num_ties;
-    if (r.id != row.best && (!ranks || r.weight < limits.weight)) continue;
-    out->ids.push_back(r.id);
-    out->weights.push_back(r.weight);
-    out->total += r.weight;
+  if (CollectCandidates(row, limits, scratch)) {
+    BuildFromCandidates(row, limits, scratch, out);
+  } else {
+    BuildFromBuckets(row, limits, scratch, out);
   }
 }
 

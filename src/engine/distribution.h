@@ -49,6 +49,8 @@ struct DistributionScratch {
   std::vector<int32_t> ids;
   std::vector<RankedId> ranked;
   std::vector<RankedId> bucket;
+  std::vector<uint64_t> weights;  // of a whole row
+  std::vector<uint16_t> buckets;
 };
 
 // All filters evaluated on the same full distribution. Never empty: the best id survives.

@@ -33,17 +33,22 @@ __m256 LoadLogits(const float* z, size_t n) {
   return _mm256_load_ps(padded);
 }
 
+// Logarithms to base 2 of eight weights in [0, 1], kSurelyZero at least.
+__m256 LogWeights(__m256 z, const WeightScale& scale) {
+  const __m256 x =
+      _mm256_mul_ps(_mm256_sub_ps(z, _mm256_set1_ps(scale.max)), _mm256_set1_ps(scale.per_logit));
+  return _mm256_max_ps(x, _mm256_set1_ps(kSurelyZero));
+}
+
 // kIntegerBase + W of eight logits, as two vectors of doubles. DetExp2 without its special cases:
 // above kSurelyZero no intermediate is denormal, so one power of two replaces its two.
 struct Weights8 {
   __m256d low, high;
 };
 
-Weights8 BasedWeights(__m256 z, const WeightScale& scale) {
+Weights8 BasedWeights(__m256 log_weights) {
   using namespace det_internal;
-  __m256 x =
-      _mm256_mul_ps(_mm256_sub_ps(z, _mm256_set1_ps(scale.max)), _mm256_set1_ps(scale.per_logit));
-  x = _mm256_max_ps(x, _mm256_set1_ps(kSurelyZero));
+  const __m256 x = log_weights;
   const __m256 magic = _mm256_set1_ps(kRoundMagicF);
   const __m256 n = _mm256_sub_ps(_mm256_add_ps(x, magic), magic);
   const __m256 r = _mm256_sub_ps(x, n);
@@ -64,7 +69,7 @@ uint64_t SumBlock(std::span<const float> z, const WeightScale& scale) {
   __m256i sum = _mm256_setzero_si256();
   uint64_t num_added = 0;
   for (size_t i = 0; i < z.size(); i += 8, num_added += 8) {
-    const Weights8 w = BasedWeights(LoadLogits(&z[i], z.size() - i), scale);
+    const Weights8 w = BasedWeights(LogWeights(LoadLogits(&z[i], z.size() - i), scale));
     sum = _mm256_add_epi64(sum, _mm256_castpd_si256(w.low));
     sum = _mm256_add_epi64(sum, _mm256_castpd_si256(w.high));
   }
@@ -149,7 +154,7 @@ int MayWin(__m256 z, const WeightScale& scale, double best_key, uint64_t seed, u
   const __m256d even = OneMinusUniform(r.word[0], r.word[1]);
   const __m256d odd = OneMinusUniform(r.word[2], r.word[3]);
   const __m256d front = _mm256_unpacklo_pd(even, odd), back = _mm256_unpackhi_pd(even, odd);
-  const Weights8 based = BasedWeights(z, scale);
+  const Weights8 based = BasedWeights(LogWeights(z, scale));
   const auto may_win = [&](__m256d one_minus_u, __m256d based_weight) {
     const __m256d weight = _mm256_sub_pd(based_weight, _mm256_set1_pd(kIntegerBase));
     const __m256d least = _mm256_mul_pd(one_minus_u, _mm256_set1_pd(kRaceBoundSlack));
@@ -171,29 +176,52 @@ uint64_t WeightOf(float z, const WeightScale& scale) {
   return static_cast<uint64_t>(std::nearbyint(static_cast<double>(w) * kWeightUnit));
 }
 
-RowSummary SummarizeRow(std::span<const float> logits) {
-  __m256 max = _mm256_set1_ps(-kInf);
-  __m256 good = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
-  for (size_t i = 0; i < logits.size(); i += 8) {
-    const __m256 z = LoadLogits(&logits[i], logits.size() - i);
-    max = _mm256_max_ps(z, max);
+namespace {
+
+// Largest of a block of logits; *good becomes false when one of them is NaN or +inf.
+float BlockMax(std::span<const float> z, bool* good) {
+  // Several chains, so that the loop waits for memory and not for its own maximum.
+  constexpr size_t kChains = 4;
+  __m256 max[kChains], fine[kChains];
+  std::fill(std::begin(max), std::end(max), _mm256_set1_ps(-kInf));
+  std::fill(std::begin(fine), std::end(fine), _mm256_castsi256_ps(_mm256_set1_epi32(-1)));
+  const auto take = [&](size_t chain, __m256 v) {
+    max[chain] = _mm256_max_ps(v, max[chain]);
     // NaN fails the comparison as well.
-    good = _mm256_and_ps(good, _mm256_cmp_ps(z, _mm256_set1_ps(kInf), _CMP_LT_OQ));
+    fine[chain] = _mm256_and_ps(fine[chain], _mm256_cmp_ps(v, _mm256_set1_ps(kInf), _CMP_LT_OQ));
+  };
+  size_t i = 0;
+  for (; i + 8 * kChains <= z.size(); i += 8 * kChains) {
+    for (size_t c = 0; c < kChains; ++c) take(c, _mm256_loadu_ps(&z[i + 8 * c]));
   }
+  for (; i < z.size(); i += 8) take(0, LoadLogits(&z[i], z.size() - i));
+  const __m256 all_fine =
+      _mm256_and_ps(_mm256_and_ps(fine[0], fine[1]), _mm256_and_ps(fine[2], fine[3]));
+  *good = *good && _mm256_movemask_ps(all_fine) == 0xff;
   alignas(32) float lane[8];
-  _mm256_store_ps(lane, max);
+  _mm256_store_ps(lane,
+                  _mm256_max_ps(_mm256_max_ps(max[0], max[1]), _mm256_max_ps(max[2], max[3])));
+  return *std::max_element(std::begin(lane), std::end(lane));
+}
+
+}  // namespace
+
+RowSummary SummarizeRow(std::span<const float> logits) {
   RowSummary row;
-  row.drawable = _mm256_movemask_ps(good) == 0xff;
-  row.max = *std::max_element(std::begin(lane), std::end(lane));
-  if (!row.drawable || row.max == -kInf) return row;
-  const __m256 wanted = _mm256_set1_ps(row.max);
-  for (size_t i = 0; i < logits.size(); i += 8) {
-    const int equal = _mm256_movemask_ps(
-        _mm256_cmp_ps(LoadLogits(&logits[i], logits.size() - i), wanted, _CMP_EQ_OQ));
-    if (equal == 0) continue;
-    row.best = static_cast<int32_t>(i) + std::countr_zero(static_cast<unsigned>(equal));
-    break;
+  row.max = -kInf;
+  row.drawable = true;
+  // The block that holds the first of the largest is searched again, from the cache.
+  std::span<const float> first;
+  for (size_t begin = 0; begin < logits.size(); begin += kLogitBlock) {
+    const auto block = logits.subspan(begin, std::min(kLogitBlock, logits.size() - begin));
+    const float max = BlockMax(block, &row.drawable);
+    if (max <= row.max) continue;
+    row.max = max;
+    first = block;
   }
+  if (!row.drawable || first.empty()) return row;
+  const auto best = std::find(first.begin(), first.end(), row.max);
+  row.best = static_cast<int32_t>(first.data() - logits.data() + (best - first.begin()));
   return row;
 }
 
@@ -207,6 +235,28 @@ uint64_t SumWeights(std::span<const float> logits, const WeightScale& scale,
     total += block_sums->back();
   }
   return total;
+}
+
+void WeighRow(std::span<const float> logits, const WeightScale& scale,
+              std::vector<uint64_t>* weights, std::vector<uint16_t>* buckets) {
+  const size_t padded = (logits.size() + 7) / 8 * 8;
+  if (weights->size() < padded) weights->resize(padded);
+  if (buckets->size() < padded) buckets->resize(padded);
+  const __m256i base = _mm256_castpd_si256(_mm256_set1_pd(kIntegerBase));
+  const auto store = [&](uint64_t* to, __m256d based) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm256_sub_epi64(_mm256_castpd_si256(based), base));
+  };
+  for (size_t i = 0; i < logits.size(); i += 8) {
+    const __m256 x = LogWeights(LoadLogits(&logits[i], logits.size() - i), scale);
+    const Weights8 w = BasedWeights(x);
+    store(weights->data() + i, w.low);
+    store(weights->data() + i + 4, w.high);
+    const __m256i bucket = _mm256_cvttps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(-16.0f)));
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(buckets->data() + i),
+        _mm_packus_epi32(_mm256_castsi256_si128(bucket), _mm256_extracti128_si256(bucket, 1)));
+  }
 }
 
 void CollectAtLeast(std::span<const float> logits, float threshold, std::vector<int32_t>* ids) {

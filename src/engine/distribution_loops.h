@@ -39,6 +39,14 @@ RowSummary SummarizeRow(std::span<const float> logits);
 uint64_t SumWeights(std::span<const float> logits, const WeightScale& scale,
                     std::vector<uint64_t>* block_sums);
 
+// Places in the rank order, each a 16th of a halving of weight wide: an id of a lower bucket ranks
+// before one of a higher. The last one holds only weights of 0.
+inline constexpr size_t kRankBuckets = 64 * 16 + 1;
+
+// Weight and rank bucket of every logit; both vectors get at least one entry per logit.
+void WeighRow(std::span<const float> logits, const WeightScale& scale,
+              std::vector<uint64_t>* weights, std::vector<uint16_t>* buckets);
+
 // Ids with a logit >= threshold, ascending: a prefix of the rank order with all ties of its end.
 void CollectAtLeast(std::span<const float> logits, float threshold, std::vector<int32_t>* ids);
 

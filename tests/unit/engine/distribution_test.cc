@@ -108,6 +108,32 @@ TEST(BuildSurvivors, EqualsTheReferenceOnAWholeVocabulary) {
   }
 }
 
+TEST(BuildSurvivors, EqualsTheReferenceWhereThousandsSurvive) {
+  std::mt19937_64 rng(20260102);
+  int thousands = 0;
+  for (int row = 0; row < 400; ++row) {
+    const size_t n = 2500 + rng() % 4000;
+    std::normal_distribution<float> normal(0.0f, Pick(&rng, {0.01f, 0.5f, 2.0f, 5.0f}));
+    const float grain = Pick(&rng, {0.0f, 0.125f, 1.0f});
+    std::vector<float> z(n);
+    for (float& v : z) {
+      v = normal(rng);
+      if (grain > 0.0f) v = std::round(v / grain) * grain;
+      if (rng() % 64 == 0) v = Pick(&rng, {kNegInf, -0.0f, 0.0f, -3.4e38f});
+    }
+    FilterParams f = RandomFilters(&rng);
+    if (f.top_k > 0) f.top_k = static_cast<int32_t>(1 + rng() % n);
+    const float t = Pick(&rng, {1.0f, 0.7f, 2.0f});
+    const Survivors want = ReferenceSurvivors(z, t, f), got = SurvivorsOf(z, t, f);
+    ASSERT_EQ(got.ids, want.ids) << "row " << row << " n " << n << " k " << f.top_k << " p "
+                                 << f.top_p << " min_p " << f.min_p << " t " << t;
+    ASSERT_EQ(got.weights, want.weights) << row;
+    ASSERT_EQ(got.total, want.total) << row;
+    thousands += want.ids.size() > 2000;
+  }
+  EXPECT_GT(thousands, 100);
+}
+
 TEST(BuildSurvivors, ZerosOfBothSignsTie) {
   const std::vector<float> z = {-0.0f, 0.0f, -0.0f, 0.0f, -1.0f};
   for (int32_t k = 1; k <= 4; ++k) {
