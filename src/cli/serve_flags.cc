@@ -175,6 +175,8 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
   Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
   Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
          "Least severe level that is logged");
+  c->add_flag("--debug-endpoints", server.debug_endpoints,
+              "Serve /profile; needs an admin's key where keys are set");
 #ifdef DEEPINFER_TEST_HOOKS
   c->add_flag("--enable-test-hooks", server.enable_test_hooks,
               "Read the test_* body fields; loopback only");

@@ -90,10 +90,22 @@ LoadReport Gateway::Load() const {
   return sum;
 }
 
+bool Gateway::healthy() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& worker) { return worker->healthy(); });
+}
+
 std::vector<EngineStatistics> Gateway::Statistics() const {
   std::vector<EngineStatistics> all;
   for (const auto& worker : workers_) all.push_back(worker->Statistics());
   return all;
+}
+
+Status Gateway::Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done) {
+  if (index >= workers_.size()) {
+    return InvalidRequest("worker must be below " + std::to_string(workers_.size()));
+  }
+  return workers_[index]->Profile(num_steps, deadline_us, std::move(done));
 }
 
 void Gateway::Drain(int64_t deadline_us) {

@@ -39,7 +39,11 @@ class Gateway {
   void Cancel(std::string_view request_id);
 
   LoadReport Load() const;                           // summed over workers
+  bool healthy() const;                              // some worker is; never waits
   std::vector<EngineStatistics> Statistics() const;  // one per worker
+
+  // Worker::Profile of worker `index`; invalid_request when there is no such worker.
+  Status Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done);
 
   // True once Drain began; Submit then answers unavailable.
   bool draining() const { return draining_.load(std::memory_order_acquire); }

@@ -31,6 +31,10 @@ LoadReport InProcessWorker::Load() const {
 
 EngineStatistics InProcessWorker::Statistics() const { return engine_->Statistics(); }
 
+Status InProcessWorker::Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) {
+  return engine_->Profile(num_steps, deadline_us, std::move(done));
+}
+
 void InProcessWorker::Drain(int64_t deadline_us) { engine_->Drain(deadline_us); }
 
 }  // namespace deepinfer

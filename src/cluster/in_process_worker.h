@@ -18,7 +18,9 @@ class InProcessWorker final : public Worker {
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
+  bool healthy() const override { return engine_->healthy(); }
   EngineStatistics Statistics() const override;
+  Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) override;
   void Drain(int64_t deadline_us) override;
 
  private:

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "engine/request.h"
 #include "engine/statistics.h"
+#include "engine/step_trace.h"
 
 namespace deepinfer {
 
@@ -47,8 +48,19 @@ class Worker {
 
   virtual LoadReport Load() const = 0;
 
+  // False while a step does not come back. Never waits.
+  virtual bool healthy() const = 0;
+
   // Counters and gauges since the start, for metrics and predictions.
   virtual EngineStatistics Statistics() const = 0;
+
+  // Records the next num_steps steps, 1 to kMaxProfileSteps, or those before the deadline
+  // (monotonic clock, µs). done is called once, on a thread of the worker, only on ok.
+  // invalid_request: bad number; resource_exhausted: another profile is being recorded;
+  // unsupported: no such worker.
+  virtual Status Profile(int32_t /*num_steps*/, int64_t /*deadline_us*/, ProfileSink /*done*/) {
+    return Unsupported("this worker records no profiles");
+  }
 
   // Refuses new work, lets live requests finish until the deadline (monotonic clock, µs), then
   // cancels the rest. Returns when no request is left and every sink is destroyed.

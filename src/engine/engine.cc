@@ -149,16 +149,33 @@ void Engine::Drain(int64_t deadline_us) {
   drained_.wait(lock, is_drained);
 }
 
+Status Engine::Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) {
+  if (num_steps < 1 || num_steps > kMaxProfileSteps) {
+    return InvalidRequest("num_steps must be 1 to " + std::to_string(kMaxProfileSteps));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (inbox_.stop) return Unavailable("the engine stops");
+    if (profiling_) return ResourceExhausted("a profile is being recorded");
+    profiling_ = true;
+    auto finish = [this, done = std::move(done)](std::vector<StepTrace> steps) {
+      {
+        const std::lock_guard engine_lock(mutex_);
+        profiling_ = false;
+      }
+      done(std::move(steps));
+    };
+    inbox_.profile = ProfileRequest{num_steps, deadline_us, std::move(finish)};
+  }
+  wake_.notify_all();
+  return OkStatus();
+}
+
 EngineStatistics Engine::Statistics() const {
   const std::lock_guard lock(mutex_);
   EngineStatistics s = published_;
   s.waiting += static_cast<int32_t>(inbox_.submitted.size());
   return s;
-}
-
-bool Engine::healthy() const {
-  const std::lock_guard lock(mutex_);
-  return healthy_;
 }
 
 bool Engine::draining() const {
@@ -170,8 +187,9 @@ void Engine::Loop() {
   const int32_t max_launched = executor_.asynchronous() ? 2 : 1;
   while (true) {
     const bool stop = TakeInbox();
-    if (stop && state_.sequences.empty()) return;
+    if (stop && state_.sequences.empty()) return profiler_.End();
     const int64_t now_us = clock_->NowUs();
+    profiler_.Look(now_us);
     CheckDeadlines(now_us);
     CheckReceivers(now_us);
     FinishParking();
@@ -180,6 +198,8 @@ void Engine::Loop() {
     const bool launched = planned.job != nullptr;
     if (launched) {
       planned.job->number = num_jobs_++;
+      planned.job->plan_us = now_us;
+      planned.job->launched_us = clock_->NowUs();
       ++num_launched_;
       executor_.Launch(std::move(planned.job));
     }
@@ -202,6 +222,7 @@ bool Engine::TakeInbox() {
     woken_ = false;
     published_.waiting += static_cast<int32_t>(inbox.submitted.size());
   }
+  if (inbox.profile) profiler_.Start(*std::move(inbox.profile));
   for (std::unique_ptr<Sequence>& s : inbox.submitted) Accept(std::move(s));
   if (inbox.stop) {
     for (const auto& [id, s] : state_.sequences) inbox.cancelled.insert(id);
@@ -283,7 +304,8 @@ void Engine::FinishParking() {
 void Engine::Sleep(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   wake_.wait_for(lock, limit, [this] {
-    return woken_ || inbox_.stop || !inbox_.submitted.empty() || !inbox_.cancelled.empty();
+    return woken_ || inbox_.stop || inbox_.profile || !inbox_.submitted.empty() ||
+           !inbox_.cancelled.empty();
   });
 }
 

@@ -5,11 +5,13 @@
 // the engine thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,6 +24,7 @@
 #include "engine/engine_state.h"
 #include "engine/flight_record.h"
 #include "engine/options.h"
+#include "engine/profiler.h"
 #include "engine/request.h"
 #include "engine/step_executor.h"
 #include "model/model.h"
@@ -44,10 +47,13 @@ class Engine {
   void Cancel(std::string_view request_id);
   void Drain(int64_t deadline_us);
 
+  // Contract of Worker::Profile (cluster/worker.h).
+  Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done);
+
   // As of the end of the last step.
   EngineStatistics Statistics() const;
-  // False while a step takes longer than the watchdog allows.
-  bool healthy() const;
+  // False while a step takes longer than the watchdog allows. Takes no lock.
+  bool healthy() const { return healthy_.load(std::memory_order_acquire); }
   bool draining() const;
 
  private:
@@ -57,6 +63,7 @@ class Engine {
   struct Inbox {
     std::vector<std::unique_ptr<Sequence>> submitted;
     std::unordered_set<int64_t> cancelled;
+    std::optional<ProfileRequest> profile;
     bool stop = false;
   };
 
@@ -101,6 +108,7 @@ class Engine {
 
   EngineState state_;  // engine thread
   FlightRecord flight_record_;
+  Profiler profiler_;
   StepExecutor executor_;
   int32_t num_launched_ = 0;  // jobs not yet processed
   int64_t num_jobs_ = 0;
@@ -116,7 +124,8 @@ class Engine {
   EngineStatistics published_;
   bool woken_ = false;
   bool draining_ = false;
-  bool healthy_ = true;
+  bool profiling_ = false;
+  std::atomic<bool> healthy_{true};
   std::thread thread_;
 };
 

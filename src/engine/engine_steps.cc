@@ -45,10 +45,7 @@ StepKind KindOf(const StepJob& job) {
 std::unique_ptr<StepJob> Engine::WaitForStep() {
   while (true) {
     std::unique_ptr<StepJob> job = executor_.Wait(kWatchdog);
-    {
-      const std::lock_guard lock(mutex_);
-      healthy_ = job != nullptr;
-    }
+    healthy_.store(job != nullptr, std::memory_order_release);
     if (job != nullptr) return job;
     Log(LogLevel::kError, "engine.stalled",
         {{"step", num_jobs_ - num_launched_},
@@ -65,7 +62,9 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
   }
   for (StepItem& item : job->items) ProcessItem(&item);
   RecordStep(*job);
-  state_.statistics.host_us += clock_->NowUs() - begin_us;
+  const int64_t end_us = clock_->NowUs();
+  state_.statistics.host_us += end_us - begin_us;
+  profiler_.Add(*job, begin_us, end_us);
 #ifdef DEEPINFER_TEST_HOOKS
   const Status breach = CheckInvariants(state_);
   if (!breach.ok()) Log(LogLevel::kError, "engine.invariant", {{"status", breach}});

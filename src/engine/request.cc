@@ -89,6 +89,13 @@ Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t
                           " and must leave room for at least one more");
   }
   DI_RETURN_IF_ERROR(CheckIds("prompt", request.prompt_ids, vocab_size));
+  if (request.state_at.size() > kMaxStateAt)
+    return OutOfRange("state_at", "at most " + std::to_string(kMaxStateAt) + " places");
+  for (int32_t place : request.state_at) {
+    if (place < 1 || static_cast<size_t>(place) > request.prompt_ids.size()) {
+      return OutOfRange("state_at", "in 1..prompt tokens");
+    }
+  }
   DI_RETURN_IF_ERROR(CheckIds("forced_ids", request.forced_ids, vocab_size));
   if (request.resume) {
     const std::vector<int32_t>& ids = request.resume->ids;

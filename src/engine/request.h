@@ -21,6 +21,7 @@
 namespace deepinfer {
 
 inline constexpr int32_t kMaxTopLogprobs = 1000;
+inline constexpr size_t kMaxStateAt = 16;
 
 // How tokens are drawn at temperature > 0 (numerics.md §5).
 enum class SamplingMode : unsigned char {
@@ -111,6 +112,11 @@ struct EngineRequest {
   RequestClass request_class = RequestClass::kInteractive;
   // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).
   Sha256Digest cache_scope{};
+  // Its blocks stay in memory: never written to disk or sent to another host.
+  bool no_persist = false;
+  // Places in the prompt where later requests will part from it: window state is kept at the last
+  // block edge at or below each, so that a hit up to there is exact and cheap. kMaxStateAt at most.
+  std::vector<int32_t> state_at;
   // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
   // and on of n do; empty: none. Where sharing is not possible it runs like any other.
   std::string branch_of;

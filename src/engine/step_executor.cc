@@ -72,6 +72,7 @@ void StepExecutor::Run(StepJob* job) {
   for (const MemoryCopy& copy : job->copies) {
     std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.size_bytes));
   }
+  job->copied_us = clock_->NowUs();
   std::vector<SequenceStep> rows;
   rows.reserve(job->items.size());
   for (const StepItem& item : job->items) rows.push_back(item.rows);

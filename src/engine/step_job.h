@@ -42,10 +42,13 @@ struct StepJob {
   std::vector<StepItem> items;
   StepRows rows;
   double predicted_us = 0;
+  int64_t plan_us = 0;      // when planning began
+  int64_t launched_us = 0;  // and ended
 
   // Results.
   Status status;
   int64_t begin_us = 0;
+  int64_t copied_us = 0;  // when the copies were done
   int64_t model_us = 0;
   int64_t end_us = 0;
 };

@@ -53,6 +53,16 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
+bool ReadRate(const json::value& value, RateLimit* rate) {
+  // Far above any machine, far below what a double counts exactly.
+  constexpr int64_t kMostPerMinute = int64_t{1} << 40;
+  if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() > kMostPerMinute) {
+    return false;
+  }
+  rate->Set(value.get_int64());
+  return true;
+}
+
 // Fields of one entry; a member of another type or an unknown one is an error that names it.
 Status ReadEntry(const json::object& entry, ApiKey* key) {
   bool has_secret = false;
@@ -81,6 +91,10 @@ Status ReadEntry(const json::object& entry, ApiKey* key) {
       const int64_t limit = value.get_int64();
       ok = limit >= 0 && limit <= INT32_MAX;
       key->max_concurrent_requests = static_cast<int32_t>(limit);
+    } else if (name == "max_requests_per_minute") {
+      ok = ReadRate(value, &key->request_rate);
+    } else if (name == "max_tokens_per_minute") {
+      ok = ReadRate(value, &key->token_rate);
     } else if (name == "models" && value.is_array()) {
       ok = true;
       for (const json::value& model : value.get_array()) {

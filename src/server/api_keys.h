@@ -1,5 +1,5 @@
 // API keys: who may call, kept as SHA-256 digests only (api.md §19).
-// Thread rule: immutable after load, except the per-key counters, which are atomic.
+// Thread rule: immutable after load, except the counters and rates of a key, which any thread uses.
 // Owner: server/server_state.h.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/rate_limit.h"
 
 namespace deepinfer {
 
@@ -21,6 +22,8 @@ struct ApiKey {
   std::string cache_namespace;              // "": the key's own
   std::vector<std::string> allowed_models;  // empty: all
   int32_t max_concurrent_requests = 0;      // 0: no limit
+  mutable RateLimit request_rate;           // of generating requests
+  mutable RateLimit token_rate;             // prompt and generated ones
   bool admin = false;
   mutable std::atomic<int32_t> running_requests{0};
 
@@ -30,8 +33,9 @@ struct ApiKey {
 class ApiKeys {
  public:
   // file: JSON {"keys":[{"name", "sha256" (hex) or "key", "namespace", "models", "admin",
-  // "max_concurrent_requests"}]}, or plain text with one key a line and # comments; "" for none.
-  // secrets: further keys. Errors: not_found, invalid_request naming the entry, never its value.
+  // "max_concurrent_requests", "max_requests_per_minute", "max_tokens_per_minute"}]}, or plain text
+  // with one key a line and # comments; "" for none. secrets: further keys. Errors: not_found,
+  // invalid_request naming the entry, never its value.
   static Result<ApiKeys> Load(const std::string& file, const std::vector<std::string>& secrets);
 
   bool empty() const { return keys_.empty(); }

@@ -63,6 +63,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   ResponseMetrics Metrics() const;
   // Fills the record and the metrics, once.
   void Account(bool cancelled);
+  // Against the token rate of the key, if it has one.
+  void ChargeKey(int64_t tokens);
   // When every submitted choice has ended: lets go of the record.
   void CloseIfEnded();
   int64_t GeneratedTokens() const;
@@ -130,6 +132,9 @@ void Generation::OnClientGone() {
 void Generation::SubmitAll() {
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (client_gone_.load(std::memory_order_acquire)) break;
+    const EngineRequest& request = plan_.requests[i];
+    // A branch costs no prompt of its own.
+    const size_t prompt_tokens = request.branch_of.empty() ? request.prompt_ids.size() : 0;
     const Status status = gateway().Submit(
         std::move(plan_.requests[i]), [self = shared_from_this(), i](TokenEvent event) {
           self->queue_->Post([self, i, taken = std::move(event)] { self->OnEvent(i, taken); });
@@ -144,6 +149,7 @@ void Generation::SubmitAll() {
       break;
     }
     choices_[i].submitted = true;
+    ChargeKey(static_cast<int64_t>(prompt_tokens));
     // The client may have left between the check above and the submission.
     if (client_gone_.load(std::memory_order_acquire)) gateway().Cancel(choices_[i].engine_id);
   }
@@ -182,7 +188,8 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
   std::vector<std::string> chunks;
   const ChoiceProgress progress =
       plan_.answer->OnEvent(static_cast<int32_t>(index), event, &chunks);
-  for (const std::string& chunk : chunks) exchange_->Send(SseData(chunk));
+  // The engine stops running a request whose client holds too many credits.
+  for (const std::string& chunk : chunks) exchange_->Send(SseData(chunk), event.credit);
   switch (progress) {
     case ChoiceProgress::kRunning:
       return;
@@ -266,6 +273,11 @@ int64_t Generation::GeneratedTokens() const {
   return generated;
 }
 
+void Generation::ChargeKey(int64_t tokens) {
+  const ApiKey* key = exchange_->request().key;
+  if (key != nullptr) key->token_rate.Charge(tokens, std::chrono::steady_clock::now());
+}
+
 void Generation::Account(bool cancelled) {
   if (std::exchange(accounted_, true)) return;
   const UsageCounts usage = plan_.answer->usage();
@@ -288,6 +300,7 @@ void Generation::Account(bool cancelled) {
     facts.finish_reason = plan_.answer->finish_reason(0);
     copy = facts;
   });
+  ChargeKey(copy.completion_tokens);
   state_.metrics.OnGeneration(copy);
 }
 

@@ -74,8 +74,10 @@ class HttpExchange {
   void Respond(HttpResponse response);
 
   // Sends status and headers; the body follows through Send, each call in one write of its own.
+  // hold lives until the bytes are written or never will be: it counts what the client has not
+  // read.
   void StartStream(HttpResponse head);
-  void Send(std::string bytes);
+  void Send(std::string bytes, std::shared_ptr<void> hold = nullptr);
   void Finish();
 
   // Sends `bytes` every `interval` while nothing else has been sent since StartStream.
@@ -90,11 +92,15 @@ class HttpExchange {
   bool finished() const;
 
   // --- used by the connection ---
+  struct Chunk {
+    std::string bytes;
+    std::shared_ptr<void> hold;
+  };
   struct Output {
     std::optional<HttpResponse> head;
     bool streaming = false;
     bool finished = false;
-    std::vector<std::string> chunks;
+    std::vector<Chunk> chunks;
     std::string keep_alive;  // not empty: send after keep_alive_interval of silence
     std::chrono::milliseconds keep_alive_interval{0};
   };
@@ -115,7 +121,7 @@ class HttpExchange {
   bool finished_ = false;
   bool sent_any_ = false;
   bool disconnected_ = false;
-  std::vector<std::string> chunks_;
+  std::vector<Chunk> chunks_;
   std::string keep_alive_;
   std::chrono::milliseconds keep_alive_interval_{0};
   std::function<void()> wake_;

@@ -70,8 +70,9 @@ asio::awaitable<void> HttpConnection::WriteAnswer(HttpExchange& exchange, Answer
       co_return;
     }
     if (output.head && !co_await WriteStreamHead(request, *output.head, answer)) co_return;
-    for (const std::string& chunk : output.chunks) {
-      if (!co_await WriteChunk(chunk, answer)) co_return;
+    for (HttpExchange::Chunk& chunk : output.chunks) {
+      if (!co_await WriteChunk(chunk.bytes, answer)) co_return;
+      chunk.hold.reset();
     }
     if (output.finished) {
       answer->complete = answer->version < 11 || co_await WriteChunk({}, answer);

@@ -46,13 +46,13 @@ void HttpExchange::StartStream(HttpResponse head) {
   Wake();
 }
 
-void HttpExchange::Send(std::string bytes) {
+void HttpExchange::Send(std::string bytes, std::shared_ptr<void> hold) {
   if (bytes.empty()) return;
   {
     std::lock_guard lock(mutex_);
     if (!streaming_ || finished_ || disconnected_) return;
     sent_any_ = true;
-    chunks_.push_back(std::move(bytes));
+    chunks_.push_back({std::move(bytes), std::move(hold)});
   }
   Wake();
 }
@@ -114,12 +114,13 @@ void HttpExchange::SetWake(std::function<void()> wake) {
 
 void HttpExchange::MarkDisconnected() {
   std::function<void()> callback;
+  std::vector<Chunk> unsent;  // what its holds belong to is called when they die
   {
     std::lock_guard lock(mutex_);
     if (disconnected_) return;
     disconnected_ = true;
     wake_ = nullptr;
-    chunks_.clear();
+    unsent.swap(chunks_);
     callback = std::exchange(on_disconnect_, nullptr);
   }
   if (callback) callback();

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "server/cache_controls.h"
 #include "server/error_response.h"
 #include "text/prompt_encoder.h"
 #include "text/tokenizer.h"
@@ -127,6 +128,7 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
   request->queue_deadline_us =
       now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
   request->cache_scope = CacheScope(http_request.key, body.labels).digest;
+  request->no_persist = ParseCacheLifetimeSeconds(body.labels.prompt_cache_retention) == 0;
   const std::string& tier = body.labels.service_tier;
   // Nobody waits for these: a batch, or an agent that compacts its history.
   const bool is_compaction = http_request.Header("x-deepseek-harness-compact") == "1";

@@ -110,6 +110,13 @@ constexpr Route kRoutes[] = {
      .path = "/openapi.json",
      .pool = RoutePool::kInline,
      .handle = HandleOpenApi},
+    {.name = "/profile",
+     .method = "POST",
+     .path = "/profile",
+     .pool = RoutePool::kTokenize,
+     .handle = HandleProfile,
+     .needs_model = true,
+     .debugs = true},
 };
 
 // Routes of the public APIs that clients try; they get their own error code.

@@ -25,7 +25,8 @@ struct Route {
   bool takes_suffix = false;  // the path is a prefix, more must follow
   bool needs_key = true;      // off: probes of the process
   bool needs_model = false;   // 503 until a model is attached
-  bool generates = false;     // 503 while draining; counts against the key's concurrency
+  bool generates = false;     // 503 while draining; counts against the key's limits
+  bool debugs = false;        // only with --debug-endpoints, and where keys are set an admin's
 };
 
 std::span<const Route> AllRoutes();
@@ -52,5 +53,6 @@ RouteHandler HandleModels, HandleModel;                                    // ro
 RouteHandler HandleTokenize, HandleDetokenize, HandleTokenizerInfo;        // routes_tokenize.cc
 RouteHandler HandleLive, HandleHealth, HandleReady, HandleHealthGenerate;  // routes_health.cc
 RouteHandler HandleVersion, HandleMetrics, HandleOpenApi;                  // routes_info.cc
+RouteHandler HandleProfile;                                                // routes_profile.cc
 
 }  // namespace deepinfer

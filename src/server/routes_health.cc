@@ -45,6 +45,12 @@ HttpResponse HealthError(const ServerState& state, std::string_view message) {
   return response;
 }
 
+// 503 while the engine does not come back from a step; nothing otherwise.
+std::optional<HttpResponse> StalledResponse(const ServerState& state) {
+  if (!state.stalled()) return std::nullopt;
+  return HealthError(state, "The engine does not finish its step");
+}
+
 }  // namespace
 
 HttpResponse UnavailableResponse(const ServerState& state, const ApiError& error) {
@@ -67,6 +73,7 @@ void HandleLive(ServerState&, const std::shared_ptr<HttpExchange>& exchange) {
 }
 
 void HandleHealth(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  if (auto stalled = StalledResponse(state)) return exchange->Respond(*std::move(stalled));
   const std::optional<ApiError> error = state.Unavailability();
   // A draining server still serves what it has: only /ready says no. The model may arrive between
   // the two looks at the state.
@@ -75,6 +82,7 @@ void HandleHealth(ServerState& state, const std::shared_ptr<HttpExchange>& excha
 }
 
 void HandleReady(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  if (auto stalled = StalledResponse(state)) return exchange->Respond(*std::move(stalled));
   const std::optional<ApiError> error = state.Unavailability();
   exchange->Respond(error ? HealthError(state, error->message) : Ok());
 }

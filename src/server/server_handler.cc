@@ -1,6 +1,9 @@
 #include "server/server_handler.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -12,6 +15,9 @@
 
 namespace deepinfer {
 namespace {
+
+// Clients do not honour longer waits.
+constexpr double kMostRetryS = 60;
 
 HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
   NoteError(request, error.code);
@@ -42,6 +48,17 @@ bool TakeKeySlot(const ApiKey& key) {
   if (key.max_concurrent_requests == 0 || running < key.max_concurrent_requests) return true;
   key.running_requests.fetch_sub(1, std::memory_order_acq_rel);
   return false;
+}
+
+// x-ratelimit-* of one kind (api.md §14); nothing without a limit.
+void AddRateHeaders(std::string_view kind, const RateLimit::Answer& rate,
+                    std::vector<HttpHeader>* headers) {
+  if (rate.limit == 0) return;
+  headers->push_back({fmt::format("x-ratelimit-limit-{}", kind), std::to_string(rate.limit)});
+  headers->push_back(
+      {fmt::format("x-ratelimit-remaining-{}", kind), std::to_string(rate.remaining)});
+  headers->push_back(
+      {fmt::format("x-ratelimit-reset-{}", kind), fmt::format("{:.3f}s", rate.reset_s)});
 }
 
 void LogRequest(const RequestFacts& facts) {
@@ -82,7 +99,9 @@ void RunHandler(ServerState& state, const Route& route,
 }  // namespace
 
 std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
-  const RouteMatch match = MatchRoute(request.method, request.path);
+  RouteMatch match = MatchRoute(request.method, request.path);
+  // Without the flag they are as unknown as any other path.
+  if (match.route != nullptr && match.route->debugs && !state_->options.debug_endpoints) match = {};
   ServerState* const state = state_;
   request.record = std::make_shared<RequestRecord>([state](const RequestFacts& facts) {
     state->metrics.OnRequest(facts);
@@ -116,15 +135,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   }
   if (auto refusal = CheckKey(request)) return refusal;
   if (auto refusal = CheckState(request)) return refusal;
-  if (request.key != nullptr && match.route->generates) {
-    if (!TakeKeySlot(*request.key)) {
-      ApiError error = ServeError(429, "rate_limit_error", "rate_limit_exceeded",
-                                  "Too many requests of this key are running");
-      error.retry_after_s = 1;
-      return Refuse(request, error);
-    }
-    request.record->HoldKey(request.key);
-  }
+  if (request.key != nullptr && match.route->generates) return CheckLimits(request);
   return std::nullopt;
 }
 
@@ -169,12 +180,38 @@ std::optional<HttpResponse> ServerHandler::CheckKey(HttpRequest& request) {
   request.key = state_->keys.Find(SecretOf(request));
   if (request.key != nullptr) {
     request.record->Update([&](RequestFacts& facts) { facts.key_name = request.key->name; });
-    return std::nullopt;
+    if (!request.route->debugs || request.key->admin) return std::nullopt;
+    return Refuse(request, ServeError(403, "permission_error", "permission_denied",
+                                      "This route needs the key of an admin"));
   }
   if (!request.route->needs_key) return std::nullopt;
   return Refuse(request, ServeError(401, "authentication_error", "invalid_api_key",
                                     SecretOf(request).empty() ? "No API key was given"
                                                               : "The API key is not valid"));
+}
+
+std::optional<HttpResponse> ServerHandler::CheckLimits(HttpRequest& request) {
+  const auto refuse = [&](const char* message, double wait_s) {
+    request.record->ReleaseKey();
+    ApiError error = ServeError(429, "rate_limit_error", "rate_limit_exceeded", message);
+    error.retry_after_s = static_cast<int32_t>(std::clamp(std::ceil(wait_s), 1.0, kMostRetryS));
+    return Refuse(request, error);
+  };
+  const ApiKey& key = *request.key;
+  if (!TakeKeySlot(key)) return refuse("Too many requests of this key are running", 1);
+  request.record->HoldKey(&key);
+  // Tokens are charged when they are known; a request starts while there is any left.
+  const RateLimit::Answer tokens = key.token_rate.Take(0, request.received);
+  AddRateHeaders("tokens", tokens, &request.answer_headers);
+  if (!tokens.allowed) {
+    return refuse("This key has used up its tokens of this minute", tokens.wait_s);
+  }
+  const RateLimit::Answer requests = key.request_rate.Take(1, request.received);
+  AddRateHeaders("requests", requests, &request.answer_headers);
+  if (!requests.allowed) {
+    return refuse("This key has used up its requests of this minute", requests.wait_s);
+  }
+  return std::nullopt;
 }
 
 std::optional<HttpResponse> ServerHandler::CheckState(const HttpRequest& request) {

@@ -27,6 +27,8 @@ class ServerHandler final : public HttpHandler {
   void AddCorsHeaders(HttpRequest& request) const;
   std::optional<HttpResponse> Preflight(const HttpRequest& request, const RouteMatch& match) const;
   std::optional<HttpResponse> CheckKey(HttpRequest& request);
+  // Concurrency and rates of the key; takes what the request needs of them.
+  std::optional<HttpResponse> CheckLimits(HttpRequest& request);
   std::optional<HttpResponse> CheckState(const HttpRequest& request);
 
   ServerState* state_;

@@ -58,6 +58,7 @@ struct ServerOptions {
   LogRequests log_requests = LogRequests::kMeta;
   std::chrono::milliseconds throughput_log_interval{5'000};  // 0: off
 
+  bool debug_endpoints = false;    // routes that show the inside, for admins
   bool enable_test_hooks = false;  // effective only in builds with DEEPINFER_TEST_HOOKS
 
   std::string build_commit;

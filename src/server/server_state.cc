@@ -58,6 +58,11 @@ std::string ServerState::SystemFingerprint() const {
   return std::string("deepinfer-").append(kVersion) + "-" + options.config_hash.substr(0, 8);
 }
 
+bool ServerState::stalled() const {
+  const auto current = model();
+  return current != nullptr && !current->context.gateway->healthy();
+}
+
 std::optional<ApiError> ServerState::Unavailability() const {
   if (failed.load(std::memory_order_acquire)) {
     ApiError error = OverloadedError("The model failed to load");

@@ -84,6 +84,9 @@ struct ServerState {
   // Why no generation can start now: loading, failed, draining. Nothing when it can.
   std::optional<ApiError> Unavailability() const;
 
+  // The engine of the attached model does not finish its step. Never waits.
+  bool stalled() const;
+
  private:
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;  // under mutex_

@@ -1,5 +1,6 @@
 #include "engine/actions/prefill.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "engine/actions/action.h"
@@ -11,21 +12,23 @@ namespace {
 // Rows whose full logits are held at once for prompt log-probabilities.
 constexpr int32_t kLogprobRows = 64;
 
-// The block edge of a prompt at which its encoder windows are kept, 0 for none: the last one that a
-// later hit on the same prompt can use.
-int32_t SnapshotEdge(const EngineState& state, const Sequence& s) {
-  if (!KeepsSnapshots(state) || s.rebuild_end > 0) return 0;
-  const int32_t last = s.prompt_len - state.memory->geometry().keep_rows;
-  const int32_t edge = last / kBlockTokens * kBlockTokens;
-  return edge > s.cache.first_row ? edge : 0;
+// The block edges of a prompt at which its encoder windows are kept, ascending: where the request
+// says that later ones part from it, and the last one that a later hit on the same prompt can use.
+std::vector<int32_t> SnapshotEdges(const EngineState& state, const Sequence& s) {
+  if (!KeepsSnapshots(state) || s.rebuild_end > 0) return {};
+  std::vector<int32_t> edges = s.request.state_at;
+  edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
+  for (int32_t& edge : edges) edge = edge / kBlockTokens * kBlockTokens;
+  std::erase_if(edges, [&](int32_t edge) { return edge <= s.cache.first_row; });
+  std::sort(edges.begin(), edges.end());
+  return edges;
 }
 
 }  // namespace
 
 std::vector<int32_t> PrefillCuts(const EngineState& state, const Sequence& s) {
   if (s.wants_prompt_logprobs()) return {s.launched + kLogprobRows};
-  const int32_t edge = SnapshotEdge(state, s);
-  return edge > s.launched ? std::vector<int32_t>{edge} : std::vector<int32_t>{};
+  return SnapshotEdges(state, s);
 }
 
 void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job) {
@@ -36,7 +39,10 @@ void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* j
     item.wants_prompt_logprobs = true;
     item.rows.logits_from = start;
   }
-  if (item.end() == SnapshotEdge(state, s)) item.snapshot = NewSnapshot(state, item.end());
+  const std::vector<int32_t> edges = SnapshotEdges(state, s);
+  if (std::binary_search(edges.begin(), edges.end(), item.end())) {
+    item.snapshot = NewSnapshot(state, item.end());
+  }
   s.schedule.skipped_steps = 0;
   s.schedule.skipped_since_us = 0;
 }

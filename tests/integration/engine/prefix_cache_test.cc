@@ -99,6 +99,26 @@ TEST_F(PrefixCache, TheNextTurnContinuesAtTheLastEdgeOfTheAnswer) {
   ExpectSameAnswer(*hit, *Run(Request(next)));
 }
 
+TEST_F(PrefixCache, StateIsKeptWhereARequestSaysThatOthersPart) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 58);
+  const int32_t places[] = {300, 390};
+  std::vector<std::unique_ptr<TokenCollector>> cold;
+  for (int32_t place : places) {
+    Start(Options(ReplayMode::kExact, true), 2048);
+    cold.push_back(Run(Request(Variant(prompt, place, 900))));
+  }
+  Start(Options(ReplayMode::kExact, true), 2048);
+  EngineRequest first = Request(prompt);
+  first.state_at.assign(std::begin(places), std::end(places));
+  Run(first);
+  for (size_t i = 0; i < std::size(places); ++i) {
+    const auto hit = Run(Request(Variant(prompt, places[i], 900)));
+    EXPECT_EQ(hit->Wait().counters.cached_tokens, places[i] / 128 * 128);
+    EXPECT_EQ(hit->Wait().counters.replayed_tokens, 0);
+    ExpectSameAnswer(*hit, *cold[i]);
+  }
+}
+
 TEST_F(PrefixCache, BoundedReplayRunsOneWindowAgain) {
   Start(Options(ReplayMode::kBounded, false), 2048);
   const std::vector<int32_t> prompt = RandomPrompt(1000, 54);

@@ -11,7 +11,29 @@ constexpr std::chrono::seconds kPatience{10};
 
 }  // namespace
 
-FakeWorker::FakeWorker(WorkerInfo info) : info_(std::move(info)) {
+// Credits may outlive the worker.
+class FakeWorker::Waker final : public WakeUp {
+ public:
+  explicit Waker(FakeWorker* worker) : worker_(worker) {}
+
+  void Wake() override {
+    const std::lock_guard lock(mutex_);
+    if (worker_ == nullptr) return;
+    { const std::lock_guard worker_lock(worker_->mutex_); }
+    worker_->changed_.notify_all();
+  }
+  void Detach() {
+    const std::lock_guard lock(mutex_);
+    worker_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  FakeWorker* worker_;
+};
+
+FakeWorker::FakeWorker(WorkerInfo info)
+    : info_(std::move(info)), waker_(std::make_shared<Waker>(this)) {
   SetOutput({});
   thread_ = std::thread([this] { Loop(); });
 }
@@ -24,6 +46,7 @@ FakeWorker::~FakeWorker() {
   }
   changed_.notify_all();
   thread_.join();
+  waker_->Detach();
 }
 
 void FakeWorker::SetOutput(std::vector<int32_t> ids, bool endless) {
@@ -130,6 +153,19 @@ bool FakeWorker::WaitIdle() {
   return changed_.wait_for(lock, kPatience, [&] { return live_.empty(); });
 }
 
+bool FakeWorker::WaitStalled() {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, kPatience, [&] {
+    return std::any_of(live_.begin(), live_.end(),
+                       [](const auto& entry) { return entry.second.window->full(); });
+  });
+}
+
+int64_t FakeWorker::emitted() const {
+  std::lock_guard lock(mutex_);
+  return emitted_;
+}
+
 Status FakeWorker::Submit(EngineRequest request, TokenSink sink) {
   std::unique_lock lock(mutex_);
   submitted_.push_back(request);
@@ -141,6 +177,7 @@ Status FakeWorker::Submit(EngineRequest request, TokenSink sink) {
   live.output = request.forced_ids.empty() ? output_(request) : request.forced_ids;
   if (!request.forced_ids.empty()) live.output.push_back(info_.eos_token_id);
   live.sink = std::move(sink);
+  live.window = std::make_shared<DeliveryWindow>(waker_);
   live.request = std::move(request);
   std::string id = live.request.request_id;
   if (!live_.emplace(std::move(id), std::move(live)).second) return Internal("id is live already");
@@ -173,6 +210,27 @@ EngineStatistics FakeWorker::Statistics() const {
   return statistics;
 }
 
+Status FakeWorker::Profile(int32_t num_steps, int64_t, ProfileSink done) {
+  std::vector<StepTrace> steps;
+  for (int64_t i = 0; i < num_steps; ++i) {
+    const int64_t at = 5'000'000 + i * 10'000;
+    steps.push_back({.number = i,
+                     .num_sequences = 2,
+                     .decode_rows = 2,
+                     .predicted_us = 9'000,
+                     .plan_us = at,
+                     .launched_us = at + 20,
+                     .begin_us = at + 30,
+                     .copied_us = at + 31,
+                     .computed_us = at + 9'000,
+                     .end_us = at + 9'100,
+                     .process_us = at + 9'110,
+                     .processed_us = at + 9'150});
+  }
+  done(std::move(steps));
+  return OkStatus();
+}
+
 void FakeWorker::Drain(int64_t deadline_us) {
   const std::chrono::steady_clock::time_point deadline{std::chrono::microseconds(deadline_us)};
   std::unique_lock lock(mutex_);
@@ -189,6 +247,7 @@ bool FakeWorker::HasCancelled() const {
 }
 
 bool FakeWorker::IsRunnable(const Live& live) const {
+  if (live.window->full()) return false;
   return !never_finish_ || live.emitted < static_cast<size_t>(live.request.sampling.max_tokens) - 1;
 }
 
@@ -277,6 +336,13 @@ TokenEvent FakeWorker::NextEvent(Live& live) {
       event.counters.cached_tokens;
   event.counters.generated_tokens = static_cast<int64_t>(live.emitted);
   event.counters.queue_us = 1000;
+  emitted_ += static_cast<int64_t>(event.ids.size());
+  ++*outstanding_;
+  event.credit = std::shared_ptr<void>(
+      nullptr, [window = live.window->Take(), outstanding = outstanding_](void*) mutable {
+        window.reset();
+        --*outstanding;
+      });
   return event;
 }
 

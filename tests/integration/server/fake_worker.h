@@ -2,6 +2,7 @@
 // Thread rule: any thread; events are delivered on its own thread.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "cluster/worker.h"
+#include "engine/delivery.h"
 
 namespace deepinfer::testing {
 
@@ -32,6 +34,7 @@ class FakeWorker final : public Worker {
   void SetCached(int64_t tokens);
   void SetStatistics(const EngineStatistics& statistics);  // the running ones are counted
   void SetSubmitStatus(Status status);
+  void SetHealthy(bool healthy) { healthy_ = healthy; }
   // After this many tokens requests end like this.
   void SetFailure(size_t after_tokens, Status status, FinishReason finish = FinishReason::kError);
 
@@ -51,13 +54,21 @@ class FakeWorker final : public Worker {
   bool WaitSubmitted(size_t count);
   bool WaitCancelled(size_t count);
   bool WaitIdle();
+  // Until some request runs no further because its receiver holds a full window of events.
+  bool WaitStalled();
+  int64_t emitted() const;  // tokens of all requests
+  // Events whose receivers have not let go of them.
+  int64_t outstanding() const { return *outstanding_; }
 
   // --- Worker ---
   const WorkerInfo& info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
+  bool healthy() const override { return healthy_; }
   EngineStatistics Statistics() const override;
+  // Answers at once with steps 0, 1, ... of ten milliseconds each.
+  Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) override;
   void Drain(int64_t deadline_us) override;
 
  private:
@@ -67,7 +78,9 @@ class FakeWorker final : public Worker {
     std::vector<int32_t> output;
     size_t emitted = 0;
     bool cancelled = false;
+    std::shared_ptr<DeliveryWindow> window;  // as an engine keeps one
   };
+  class Waker;
 
   void Loop();
   TokenEvent NextEvent(Live& live);
@@ -95,6 +108,11 @@ class FakeWorker final : public Worker {
   bool submit_blocked_ = false;
   bool draining_ = false;
   bool stopping_ = false;
+  int64_t emitted_ = 0;
+  std::atomic<bool> healthy_{true};
+  const std::shared_ptr<std::atomic<int64_t>> outstanding_ =
+      std::make_shared<std::atomic<int64_t>>(0);
+  std::shared_ptr<Waker> waker_;
   std::thread thread_;
 };
 

@@ -23,7 +23,9 @@ struct ClientResponse {
 
 class TestClient {
  public:
-  explicit TestClient(uint16_t port);
+  // receive_buffer_bytes: of the socket, so that a client that does not read stops the sender soon;
+  // 0: the system's.
+  explicit TestClient(uint16_t port, int receive_buffer_bytes = 0);
   explicit TestClient(const std::string& unix_path);
   ~TestClient();
   TestClient(const TestClient&) = delete;

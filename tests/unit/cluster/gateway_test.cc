@@ -22,10 +22,12 @@ class RecordingWorker final : public Worker {
   }
   void Cancel(std::string_view request_id) override { cancelled.emplace_back(request_id); }
   LoadReport Load() const override { return load; }
+  bool healthy() const override { return is_healthy; }
   EngineStatistics Statistics() const override { return statistics; }
   void Drain(int64_t deadline_us) override { drained_until.push_back(deadline_us); }
 
   LoadReport load;
+  bool is_healthy = true;
   EngineStatistics statistics;
   Status answer;
   std::vector<std::string> submitted, cancelled;
@@ -57,6 +59,15 @@ class GatewayTest : public ::testing::Test {
   std::vector<RecordingWorker*> workers_;
   std::unique_ptr<Gateway> gateway_;
 };
+
+TEST_F(GatewayTest, IsHealthyWhileSomeWorkerIs) {
+  Start(2, {});
+  EXPECT_TRUE(gateway_->healthy());
+  workers_[0]->is_healthy = false;
+  EXPECT_TRUE(gateway_->healthy());
+  workers_[1]->is_healthy = false;
+  EXPECT_FALSE(gateway_->healthy());
+}
 
 TEST_F(GatewayTest, RoutesToTheWorkerWithFewestLiveRequestsTheFirstOfEquals) {
   Start(3, {});

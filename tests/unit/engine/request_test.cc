@@ -103,6 +103,9 @@ TEST(ValidateRequest, RefusesEachFieldOutsideItsRange) {
        }},
       {"stop_token_ids", [](EngineRequest* r) { r->sampling.stop_token_ids = {kVocab}; }},
       {"banned_ids", [](EngineRequest* r) { r->sampling.banned_ids = {-1}; }},
+      {"state_at", [](EngineRequest* r) { r->state_at = {0}; }},
+      {"state_at", [](EngineRequest* r) { r->state_at = {4}; }},
+      {"state_at", [](EngineRequest* r) { r->state_at.assign(kMaxStateAt + 1, 1); }},
   };
   for (size_t i = 0; i < cases.size(); ++i) {
     EngineRequest r = Valid();

@@ -27,7 +27,8 @@ TEST(ApiKeys, FindsKeysGivenAsFlags) {
 TEST(ApiKeys, ReadsJsonWithLimits) {
   const auto keys = ApiKeys::Load(
       WriteFile(R"({"keys":[{"name":"a","key":"secret-a","models":["m1"],"namespace":"ns",)"
-                R"("max_concurrent_requests":3},{"name":"b","key":"secret-b","admin":true}]})"),
+                R"("max_concurrent_requests":3,"max_requests_per_minute":90,)"
+                R"("max_tokens_per_minute":7000},{"name":"b","key":"secret-b","admin":true}]})"),
       {});
   ASSERT_TRUE(keys.ok()) << keys.status().ToString();
   const ApiKey* a = keys->Find("secret-a");
@@ -35,6 +36,8 @@ TEST(ApiKeys, ReadsJsonWithLimits) {
   EXPECT_EQ(a->name, "a");
   EXPECT_EQ(a->cache_namespace, "ns");
   EXPECT_EQ(a->max_concurrent_requests, 3);
+  EXPECT_EQ(a->request_rate.per_minute(), 90);
+  EXPECT_EQ(a->token_rate.per_minute(), 7000);
   EXPECT_TRUE(a->AllowsModel("m1"));
   EXPECT_FALSE(a->AllowsModel("m2"));
   const ApiKey* b = keys->Find("secret-b");
