@@ -59,7 +59,8 @@ TEST_F(LimitsTest, AClientThatDoesNotReadStopsItsOwnRequestOnly) {
   slow.Send("POST", kChat, LargeStreamBody());
   ASSERT_TRUE(worker_->WaitStalled());
   EXPECT_LT(EmittedWhenStill(), kTokens);
-  EXPECT_EQ(worker_->outstanding(), kDeliveryWindow);
+  EXPECT_LE(worker_->outstanding(), kDeliveryWindow);
+  EXPECT_GT(worker_->outstanding(), 0);
   SetText("Hello.");
   EXPECT_EQ(Post(kChat, ChatBody()).status, 200);
 
