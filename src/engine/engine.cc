@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/actions/compile.h"
 #include "engine/actions/fork.h"
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
 #include "engine/planning.h"
+#include "text/grammar_pool.h"
 
 namespace deepinfer {
 
@@ -59,20 +61,21 @@ class Engine::Waker final : public WakeUp {
 };
 
 Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
-               std::unique_ptr<KvMemory> memory)
+               std::unique_ptr<KvMemory> memory, GrammarPool* grammars)
     : clock_(clock),
       vocab_size_(model->config().vocab_size),
       max_model_len_(options.max_model_len),
       max_queued_requests_(options.max_queued_requests),
       prefix_cache_(options.prefix_cache),
       key_origin_(MakeKeyOrigin(*model)),
-      state_(model, options, clock, std::move(memory)),
+      grammars_(grammars),
+      state_(model, options, clock, std::move(memory), grammars),
       executor_(model, clock, options.async_scheduling),
       waker_(std::make_shared<Waker>(this)),
       published_(state_.statistics) {}
 
 Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions& options,
-                                               const Clock* clock) {
+                                               const Clock* clock, GrammarPool* grammars) {
   EngineOptions o = options;
   o.max_model_len = std::min(o.max_model_len, model->max_positions());
   if (o.max_model_len < 2) return InvalidRequest("max_model_len must be at least 2");
@@ -81,7 +84,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   }
   if (o.max_num_seqs < 1) return InvalidRequest("max_num_seqs must be at least 1");
   DI_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, KvMemory::Create(model, o));
-  std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory)));
+  std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars));
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
   return engine;
 }
@@ -99,6 +102,9 @@ Engine::~Engine() {
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
   DI_RETURN_IF_ERROR(ValidateRequest(request, vocab_size_, max_model_len_));
   DI_RETURN_IF_ERROR(CheckResumePoint(state_.model->layout(), request));
+  if (request.grammar != nullptr && grammars_ == nullptr) {
+    return Unsupported("this engine compiles no grammars");
+  }
   KeyOrigin origin = key_origin_;
   origin.scope.digest = request.cache_scope;
   // Parking finds its blocks by key, so without sharing every request has a scope of its own.
@@ -108,6 +114,10 @@ Status Engine::Submit(EngineRequest request, TokenSink sink) {
   sequence->cache.chain.Extend(sequence->request.prompt_ids, {});
   sequence->schedule.submitted_us = now_us;
   sequence->window = std::make_shared<DeliveryWindow>(waker_);
+  if (const auto& grammar = sequence->request.grammar; grammar != nullptr) {
+    sequence->grammar.ticket = grammars_->Compile(grammar->source);
+    sequence->grammar.ticket->WhenReady([waker = waker_] { waker->Wake(); });
+  }
   {
     const std::lock_guard lock(mutex_);
     if (draining_) return Unavailable("the engine is draining");
@@ -175,6 +185,7 @@ EngineStatistics Engine::Statistics() const {
   const std::lock_guard lock(mutex_);
   EngineStatistics s = published_;
   s.waiting += static_cast<int32_t>(inbox_.submitted.size());
+  if (grammars_ != nullptr) s.grammars = grammars_->stats();
   return s;
 }
 
@@ -233,6 +244,7 @@ bool Engine::TakeInbox() {
     ++state_.statistics.cancels;
     FinishEarly(*s, FinishReason::kCancelled);
   }
+  CheckGrammars();
   return inbox.stop;
 }
 
@@ -242,8 +254,32 @@ void Engine::Accept(std::unique_ptr<Sequence> sequence) {
   state_.deadlines.Add(s.request.deadline_us, s.id, DeadlineKind::kTotal);
   state_.deadlines.Add(s.request.queue_deadline_us, s.id, DeadlineKind::kQueue);
   state_.deadlines.Add(s.request.first_token_deadline_us, s.id, DeadlineKind::kFirstToken);
+  if (s.request.grammar != nullptr) {
+    BeginCompile(state_, s);
+  } else {
+    Route(s);
+  }
+}
+
+void Engine::CheckGrammars() {
+  if (state_.compiling.empty()) return;
+  for (const CompiledSequence& done : TakeCompiled(state_, [waker = waker_] { waker->Wake(); })) {
+    if (done.status.ok()) {
+      TokenEvent compiled;
+      const auto& resume = done.sequence->request.resume;
+      if (resume) compiled.start_index = static_cast<int32_t>(resume->ids.size());
+      Deliver(*done.sequence, std::move(compiled));
+      Route(*done.sequence);
+    } else {
+      FinishEarly(*done.sequence, FinishReason::kGrammarError, done.status);
+    }
+  }
+}
+
+void Engine::Route(Sequence& s) {
   if (s.request.resume) {
-    TakeOver(state_, s);
+    const Status status = TakeOver(state_, s);
+    if (!status.ok()) FinishEarly(s, FinishReason::kError, status);
     return;
   }
   Sequence* leader = nullptr;

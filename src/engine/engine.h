@@ -33,10 +33,12 @@ namespace deepinfer {
 
 class Engine {
  public:
-  // model and clock are borrowed. invalid_request: options that cannot work; resource_exhausted:
-  // the cache does not fit into memory.
+  // model, clock and grammars are borrowed; without grammars, requests that bring one are refused.
+  // invalid_request: options that cannot work; resource_exhausted: the cache does not fit into
+  // memory.
   static Result<std::unique_ptr<Engine>> Create(Model* model, const EngineOptions& options,
-                                                const Clock* clock);
+                                                const Clock* clock,
+                                                GrammarPool* grammars = nullptr);
   // Cancels everything and joins the engine's threads.
   ~Engine();
 
@@ -68,13 +70,17 @@ class Engine {
   };
 
   Engine(Model* model, const EngineOptions& options, const Clock* clock,
-         std::unique_ptr<KvMemory> memory);
+         std::unique_ptr<KvMemory> memory, GrammarPool* grammars);
 
   void Loop();
   // Between steps: requests in, cancellations, deadlines, receivers that do not keep up, parking.
   // True when the engine shall stop.
   bool TakeInbox();
   void Accept(std::unique_ptr<Sequence> s);
+  // Queues a sequence, behind its leader if it is a branch.
+  void Route(Sequence& s);
+  // Queues those whose grammar is ready, ends those whose grammar was refused.
+  void CheckGrammars();
   void CheckDeadlines(int64_t now_us);
   void CheckReceivers(int64_t now_us);
   void FinishParking();
@@ -88,7 +94,9 @@ class Engine {
 
   // Branches forked from a prompt that failed hold its failure.
   void FailBranches(const Sequence& leader, const Status& status);
-  FinishReason EndAfterToken(const Sequence& s, int32_t id, int32_t* stop_token_id) const;
+  // Cuts the ids behind the one that ends the request.
+  void SetFinish(const StepItem& item, TokenEvent* event);
+  FinishReason EndAfterToken(const Sequence& s, int32_t id, int32_t num_generated) const;
   void Deliver(Sequence& s, TokenEvent event);
   // Sends the last event. The id is free before the client learns of the end, so it may be reused
   // at once; Drain returns only after the sink returned and was destroyed.
@@ -105,6 +113,7 @@ class Engine {
   const int32_t max_queued_requests_;
   const bool prefix_cache_;
   const KeyOrigin key_origin_;
+  GrammarPool* const grammars_;
 
   EngineState state_;  // engine thread
   FlightRecord flight_record_;

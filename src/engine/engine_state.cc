@@ -3,15 +3,25 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "text/grammar_pool.h"
 
 namespace deepinfer {
 
+namespace {
+
+// Tokens without a choice that one step appends: a few lines of text, whose rows fit into a step
+// beside those of others.
+constexpr int32_t kMaxForcedTokens = 32;
+
+}  // namespace
+
 EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
-                         std::unique_ptr<KvMemory> kv)
+                         std::unique_ptr<KvMemory> kv, GrammarPool* g)
     : model(m),
       options(o),
       clock(c),
       memory(std::move(kv)),
+      grammars(g),
       flops(MakeCostShape(m->config()),
             // The CPU multiplies every format in fp32 or bf16 units of one speed.
             FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}) {
@@ -93,7 +103,8 @@ void NoteStart(EngineState& state, Sequence& s) {
 void PrepareDevice(EngineState& state, Sequence& s) {
   DeviceRows& d = s.device;
   if (d.tokens != nullptr) return;
-  const auto positions = static_cast<size_t>(s.max_positions(state.options.max_model_len)) + 1;
+  const int32_t longest = s.max_positions(state.options.max_model_len);
+  const auto positions = static_cast<size_t>(longest) + 1;
   d.tokens = std::make_unique<int32_t[]>(positions);
   std::copy(s.request.prompt_ids.begin(), s.request.prompt_ids.end(), d.tokens.get());
   d.block_table =
@@ -101,6 +112,14 @@ void PrepareDevice(EngineState& state, Sequence& s) {
   const ModelConfig& config = state.model->config();
   d.sampler.emplace(s.request.sampling, s.request.prompt_ids, config.eos_token_id,
                     config.image_token_id);
+  d.max_decided = longest - s.prompt_len;
+  if (s.grammar.compiled == nullptr) return;
+  d.constraint.emplace(s.grammar.compiled, state.grammars->tokenizer(), *s.request.grammar,
+                       s.request.sampling, config.eos_token_id);
+  // Log-probabilities need the logits of every row; a hand-off ends with the first token.
+  const bool jumps =
+      state.options.jump_forward && s.request.sampling.num_top_logprobs < 0 && !s.request.hand_off;
+  d.max_forced = jumps ? kMaxForcedTokens : 0;
 }
 
 bool EnsureBlocks(EngineState& state, Sequence& s, int32_t end) {

@@ -21,17 +21,22 @@
 
 namespace deepinfer {
 
+class GrammarPool;
+
 struct EngineState {
-  EngineState(Model* m, const EngineOptions& o, const Clock* c, std::unique_ptr<KvMemory> kv);
+  EngineState(Model* m, const EngineOptions& o, const Clock* c, std::unique_ptr<KvMemory> kv,
+              GrammarPool* g);
 
   Model* model;
   EngineOptions options;
   const Clock* clock;
   std::unique_ptr<KvMemory> memory;
+  GrammarPool* grammars;  // may be null
 
   // All sequences that exist, ended ones until their memory is back; in order of arrival.
   std::map<int64_t, std::unique_ptr<Sequence>> sequences;
-  AdmissionQueue queue;  // those in kQueued
+  std::vector<int64_t> compiling;  // those in kPending for their grammar, in order of arrival
+  AdmissionQueue queue;            // those in kQueued
   int64_t queued_prompt_tokens = 0;
   int64_t queued_output_tokens = 0;
   std::vector<Sequence*> active;  // those that hold a slot and did not end

@@ -92,7 +92,7 @@ void Engine::ProcessItem(StepItem* item) {
   std::optional<TokenEvent> event =
       is_prefill ? ProcessPrefill(state_, item) : ProcessDecode(state_, item);
   if (!event.has_value()) return;
-  event->finish = EndAfterToken(s, event->ids.back(), &event->stop_token_id);
+  SetFinish(*item, &*event);
   if (event->finish == FinishReason::kNone && s.request.hand_off) {
     event->finish = FinishReason::kHandedOff;
     event->image = CopyImage(state_, s);
@@ -121,6 +121,7 @@ void Engine::RecordStep(const StepJob& job) {
   st.prefill_rows += job.rows.prefill_rows;
   st.decode_rows += job.rows.decode_rows;
   st.model_us += job.model_us;
+  st.grammar_us += job.grammar_us;
   st.step_seconds[static_cast<size_t>(KindOf(job))].Observe(measured_us / 1e6);
   st.rows_per_step.Observe(static_cast<double>(job.rows.prefill_rows + job.rows.decode_rows));
   if (measured_us <= 0.0) return;
@@ -133,18 +134,34 @@ void Engine::RecordStep(const StepJob& job) {
   }
 }
 
-FinishReason Engine::EndAfterToken(const Sequence& s, int32_t id, int32_t* stop_token_id) const {
+void Engine::SetFinish(const StepItem& item, TokenEvent* event) {
+  Sequence& s = *item.sequence;
+  const size_t num_ids = event->ids.size();
+  for (size_t i = 0; i < num_ids && event->finish == FinishReason::kNone; ++i) {
+    const int32_t id = event->ids[i];
+    const bool grammar_ends = item.ended_by_grammar && i + 1 == num_ids;
+    event->finish = grammar_ends ? FinishReason::kStop
+                                 : EndAfterToken(s, id, event->start_index + int32_t(i) + 1);
+    if (event->finish == FinishReason::kNone) continue;
+    if (event->finish == FinishReason::kStop) event->stop_token_id = id;
+    event->ids.resize(i + 1);
+    if (!event->logprobs.empty()) event->logprobs.resize(i + 1);
+  }
+  const auto num_cut = static_cast<int32_t>(num_ids - event->ids.size());
+  s.num_generated -= num_cut;
+  s.counters.generated_tokens = s.num_generated;
+  state_.statistics.generated_tokens -= num_cut;
+}
+
+FinishReason Engine::EndAfterToken(const Sequence& s, int32_t id, int32_t num_generated) const {
   const SamplingParams& p = s.request.sampling;
   const bool is_end = id == state_.model->config().eos_token_id && !p.ignore_eos;
   const bool is_stop =
       std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), id) != p.stop_token_ids.end();
-  if ((is_end || is_stop) && s.num_generated > p.min_tokens) {
-    *stop_token_id = id;
-    return FinishReason::kStop;
-  }
-  const bool context_full = s.prompt_len + s.num_generated >= max_model_len_;
-  return s.num_generated >= p.max_tokens || context_full ? FinishReason::kLength
-                                                         : FinishReason::kNone;
+  if ((is_end || is_stop) && num_generated > p.min_tokens) return FinishReason::kStop;
+  const bool context_full = s.prompt_len + num_generated >= max_model_len_;
+  return num_generated >= p.max_tokens || context_full ? FinishReason::kLength
+                                                       : FinishReason::kNone;
 }
 
 void Engine::Deliver(Sequence& s, TokenEvent event) {

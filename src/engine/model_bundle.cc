@@ -29,6 +29,9 @@ Result<ModelBundle> LoadParts(const std::filesystem::path& dir, const BundleOpti
   // A wrong configuration is the commoner mistake, so it is reported before the tokenizer's.
   DI_ASSIGN_OR_RETURN(const ModelConfig config, ModelConfig::Load(dir));
   DI_ASSIGN_OR_RETURN(b.tokenizer, Tokenizer::Load(dir));
+  if (options.grammars) {
+    DI_ASSIGN_OR_RETURN(b.grammars, GrammarPool::Create(*b.tokenizer, *options.grammars));
+  }
   std::vector<int32_t> token_map;
   if (!config.engram.layer_ids.empty()) {
     DI_ASSIGN_OR_RETURN(token_map, BuildEngramTokenMap(*b.tokenizer));

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "base/cpu_features.h"
 #include "base/load_progress.h"
@@ -12,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "kernels/ops.h"
 #include "model/model.h"
+#include "text/grammar_pool.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
@@ -24,6 +26,9 @@ enum class ThreadPlacement : unsigned char {
 
 struct BundleOptions {
   ModelOptions model;
+  // Of the pool that compiles grammars; none without. It is made before the weights are loaded,
+  // because it forks this process.
+  std::optional<GrammarPoolOptions> grammars;
   int num_threads = 0;  // compute threads; 0 = one per core the process may use
   IsaLevel isa = DetectIsaLevel();
   ThreadPlacement placement = ThreadPlacement::kAuto;
@@ -33,6 +38,7 @@ struct ModelBundle {
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<Operators> ops;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<GrammarPool> grammars;  // null unless asked for
   std::unique_ptr<Model> model;
 
   // Opens DIR. progress, when given, follows the load; on failure it is set to kFailed.

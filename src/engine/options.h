@@ -30,6 +30,9 @@ struct EngineOptions {
   bool swa_snapshots = true;     // keep encoder windows at block edges for exact hits
   int64_t swa_pool_bytes = -1;   // snapshots and images of parked sequences; -1: from memory
 
+  // Append tokens that a grammar leaves no choice about without sampling them. Off: equal tokens.
+  bool jump_forward = true;
+
   // Post-process a step while the next one computes. Off: one step at a time, equal tokens.
   bool async_scheduling = true;
   int64_t tpot_target_us = kTpotTargetUs;

@@ -34,6 +34,7 @@ DecodeInput MakeDecodeInput(const EngineState& state, const Sequence& s) {
   DecodeInput d;
   d.holding = MakeHolding(state, s);
   d.next = s.launched;
+  d.num_rows = NumDecodeRows(state, s);
   // The tokens that rows in flight decide are known in number before they are known.
   d.can_run = s.schedule.stalled_since_us == 0 && !s.request.hand_off &&
               s.num_expected() < s.request.sampling.max_tokens &&
@@ -132,7 +133,9 @@ PlannedStep PlanStep(EngineState& state) {
   auto job = std::make_unique<StepJob>();
   for (const DecodeRows& d : plan.decode) {
     Sequence& s = *state.Find(d.id);
-    if (EnsureBlocks(state, s, s.launched + 1)) LaunchDecode(state, s, job.get());
+    if (EnsureBlocks(state, s, s.launched + d.num_rows)) {
+      LaunchDecode(state, s, d.num_rows, job.get());
+    }
   }
   for (const PrefillChunk& chunk : plan.prefill) {
     Sequence& s = *state.Find(chunk.id);

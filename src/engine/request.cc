@@ -18,6 +18,8 @@ std::string_view FinishReasonName(FinishReason reason) {
       return "deadline";
     case FinishReason::kQueueTimeout:
       return "queue_timeout";
+    case FinishReason::kGrammarError:
+      return "grammar_error";
     case FinishReason::kError:
       return "error";
     case FinishReason::kHandedOff:

@@ -17,6 +17,8 @@
 #include "base/status.h"
 #include "engine/statistics.h"
 #include "sched/request_class.h"
+#include "text/grammar.h"
+#include "text/grammar_source.h"
 
 namespace deepinfer {
 
@@ -63,6 +65,15 @@ struct SamplingParams {
   bool mass_below = false;        // report TokenLogprobs::mass_below, with log-probabilities
   int32_t num_top_logprobs = -1;  // -1 = no log-probabilities, 0 = chosen token only
   bool prompt_logprobs = false;
+};
+
+// What an output must match (structured_outputs.md §6).
+struct OutputGrammar {
+  GrammarSource source;
+  // Compiled in its place where `source` is refused; without one the request ends then.
+  std::optional<GrammarSource> fallback = std::nullopt;
+  GrammarTrigger trigger;
+  bool strict = false;  // parts that the compiled grammar does not enforce refuse the request
 };
 
 // Exact account of a request so far (api.md §6).
@@ -120,6 +131,8 @@ struct EngineRequest {
   // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
   // and on of n do; empty: none. Where sharing is not possible it runs like any other.
   std::string branch_of;
+  // Null: any output. Shared by the choices of one request; never changes.
+  std::shared_ptr<const OutputGrammar> grammar;
   std::optional<ResumePoint> resume;
   // Ends after the first token with FinishReason::kHandedOff and the image of its state, unless
   // that token ends it anyway.
@@ -138,6 +151,7 @@ enum class FinishReason : unsigned char {
   kCancelled,  // Cancel was called
   kDeadline,
   kQueueTimeout,  // queue_deadline_us passed before the request started
+  kGrammarError,  // the grammar of the request cannot be compiled or not be enforced
   kError,         // TokenEvent::status says why
   kHandedOff,     // EngineRequest::hand_off: another engine continues
 };
@@ -152,7 +166,8 @@ struct TokenLogprobs {
 };
 
 // One step's outcome for one request. Events of a request arrive in order; exactly one, the last,
-// has finish != kNone.
+// has finish != kNone. The first event of a request with a grammar has no ids: it tells that the
+// grammar is compiled, unless it is the last.
 struct TokenEvent {
   int32_t start_index = 0;                     // index of ids[0] among the generated tokens
   std::vector<int32_t> ids;                    // the end token, when sampled, is the last id
@@ -160,7 +175,7 @@ struct TokenEvent {
   std::vector<TokenLogprobs> prompt_logprobs;  // first event only, when asked: positions 1..L-1
   FinishReason finish = FinishReason::kNone;
   int32_t stop_token_id = -1;  // the id that ended the request, if one did
-  Status status;               // not ok only with kError, kDeadline, kQueueTimeout
+  Status status;               // not ok only with kError, kDeadline, kQueueTimeout, kGrammarError
   RequestCounters counters;
   SequenceOrigin origin;
   // State slot, then blocks of all computed positions; with kHandedOff only.

@@ -1,6 +1,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/philox.h"
@@ -12,20 +13,31 @@ namespace {
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr float kGreedyBelow = 1e-5f;
 
+bool Allows(std::span<const uint32_t> mask, int32_t id) {
+  const size_t word = static_cast<size_t>(id) / 32;
+  return word < mask.size() && (mask[word] >> (id % 32) & 1) != 0;
+}
+
 }  // namespace
 
 // The logits of one row under edit. Single ids are changed in place and put back at the end; a row
-// with few allowed ids is built anew.
+// with few allowed ids or under a mask is built anew.
 class Sampler::EditedRow {
  public:
   EditedRow(std::span<float> logits, const std::vector<int32_t>& allowed_ids,
-            SamplerScratch* scratch)
+            std::span<const uint32_t> mask, SamplerScratch* scratch)
       : logits_(logits), changes_(&scratch->changes) {
     changes_->clear();
-    if (allowed_ids.empty()) return;
-    scratch->row.assign(logits.size(), kNegInf);
-    for (const int32_t id : allowed_ids) {
-      scratch->row[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
+    if (!allowed_ids.empty()) {
+      scratch->row.assign(logits.size(), kNegInf);
+      for (const int32_t id : allowed_ids) {
+        if (!mask.empty() && !Allows(mask, id)) continue;
+        scratch->row[static_cast<size_t>(id)] = logits[static_cast<size_t>(id)];
+      }
+    } else if (!mask.empty()) {
+      KeepLegal(logits, mask, &scratch->row);
+    } else {
+      return;
     }
     logits_ = scratch->row;
   }
@@ -52,6 +64,19 @@ class Sampler::EditedRow {
   }
 
  private:
+  static void KeepLegal(std::span<const float> logits, std::span<const uint32_t> mask,
+                        std::vector<float>* row) {
+    row->resize(logits.size());
+    size_t id = 0;
+    for (const uint32_t word : mask) {
+      const size_t end = std::min(id + 32, logits.size());
+      for (uint32_t bits = word; id < end; ++id, bits >>= 1) {
+        (*row)[id] = (bits & 1) != 0 ? logits[id] : kNegInf;
+      }
+    }
+    std::fill(row->begin() + static_cast<std::ptrdiff_t>(id), row->end(), kNegInf);
+  }
+
   std::span<float> logits_;
   std::vector<std::pair<int32_t, float>>* changes_;
 };
@@ -76,15 +101,16 @@ Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_i
   }
 }
 
-void Sampler::Ban(std::span<const int32_t> pending, EditedRow* row) const {
+template <typename BanId>
+void Sampler::ForEachBan(std::span<const int32_t> pending, bool may_ban_ends, BanId ban) const {
   const int64_t num_tokens = num_committed_ + static_cast<int64_t>(pending.size());
-  if (image_id_ >= 0) row->Set(image_id_, kNegInf);
-  for (int32_t id : params_.banned_ids) row->Set(id, kNegInf);
-  if (num_tokens < std::max(params_.min_tokens, params_.num_tokens_without_end)) {
-    row->Set(end_id_, kNegInf);
+  if (image_id_ >= 0) ban(image_id_);
+  for (int32_t id : params_.banned_ids) ban(id);
+  if (may_ban_ends && num_tokens < std::max(params_.min_tokens, params_.num_tokens_without_end)) {
+    ban(end_id_);
   }
-  if (num_tokens < params_.min_tokens) {
-    for (int32_t id : params_.stop_token_ids) row->Set(id, kNegInf);
+  if (may_ban_ends && num_tokens < params_.min_tokens) {
+    for (int32_t id : params_.stop_token_ids) ban(id);
   }
   if (params_.banned_sequences.empty()) return;
   std::vector<int32_t> tail = output_tail_;
@@ -92,9 +118,30 @@ void Sampler::Ban(std::span<const int32_t> pending, EditedRow* row) const {
   for (const auto& sequence : params_.banned_sequences) {
     const std::span<const int32_t> before(sequence.data(), sequence.size() - 1);
     if (before.size() <= tail.size() && std::equal(before.rbegin(), before.rend(), tail.rbegin())) {
-      row->Set(sequence.back(), kNegInf);
+      ban(sequence.back());
     }
   }
+}
+
+bool Sampler::Ends(int32_t id) const {
+  const auto& stops = params_.stop_token_ids;
+  return id == end_id_ || std::find(stops.begin(), stops.end(), id) != stops.end();
+}
+
+bool Sampler::LeavesOnlyEnds(std::span<const uint32_t> mask) const {
+  for (size_t word = 0; word < mask.size(); ++word) {
+    for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+      if (!Ends(static_cast<int32_t>(word * 32) + std::countr_zero(bits))) return false;
+    }
+  }
+  return true;
+}
+
+bool Sampler::BansOnlyChoice(int32_t id) const {
+  const auto& allowed = params_.allowed_ids;
+  bool banned = !allowed.empty() && std::find(allowed.begin(), allowed.end(), id) == allowed.end();
+  ForEachBan({}, !Ends(id), [&](int32_t other) { banned |= other == id; });
+  return banned;
 }
 
 void Sampler::ApplyPenalties(std::span<const int32_t> pending, EditedRow* row) const {
@@ -125,9 +172,12 @@ void Sampler::ApplyPenalties(std::span<const int32_t> pending, EditedRow* row) c
   }
 }
 
-void Sampler::Edit(std::span<const int32_t> pending, EditedRow* row) const {
-  Ban(pending, row);
-  ApplyPenalties(pending, row);
+void Sampler::Edit(const SampleRow& in, EditedRow* row) const {
+  const int64_t num_tokens = num_committed_ + static_cast<int64_t>(in.pending.size());
+  const bool bans_ends = num_tokens < std::max(params_.min_tokens, params_.num_tokens_without_end);
+  ForEachBan(in.pending, bans_ends && (in.mask.empty() || !LeavesOnlyEnds(in.mask)),
+             [row](int32_t id) { row->Set(id, kNegInf); });
+  ApplyPenalties(in.pending, row);
   for (const auto& [id, bias] : params_.logit_bias) row->Set(id, (*row)[id] + bias);
 }
 
@@ -149,8 +199,8 @@ Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratc
   out.id = in.forced_id;
   const bool reports = params_.num_top_logprobs >= 0;
   if (out.id >= 0 && !reports) return out;
-  EditedRow row(in.logits, params_.allowed_ids, scratch);
-  Edit(in.pending, &row);
+  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  Edit(in, &row);
   const RowSummary summary = SummarizeRow(row.logits());
   if (!summary.drawable) {
     row.Restore();

@@ -30,7 +30,10 @@ struct SampleRow {
   std::span<float> logits;
   int64_t position = 0;              // absolute position of the token to decide
   std::span<const int32_t> pending;  // tokens assumed after the committed ones (drafts)
-  int32_t forced_id = -1;            // reported instead of a drawn token
+  // Bit id % 32 of word id / 32 is set for a legal token; ids behind its end are illegal. Empty:
+  // all are legal. Where it leaves only tokens that end the output, min_tokens does not ban them.
+  std::span<const uint32_t> mask = {};
+  int32_t forced_id = -1;  // reported instead of a drawn token
 };
 
 struct SampledToken {
@@ -49,14 +52,22 @@ class Sampler {
   // is NaN or +inf.
   Result<SampledToken> Sample(const SampleRow& row, SamplerScratch* scratch) const;
 
+  // Whether the parameters ban a token that is the only one the mask of the next row leaves.
+  bool BansOnlyChoice(int32_t id) const;
+
   // Counts a token as part of the output; called for every emitted token, in order.
   void Commit(int32_t id);
 
  private:
   class EditedRow;
 
-  void Edit(std::span<const int32_t> pending, EditedRow* row) const;
-  void Ban(std::span<const int32_t> pending, EditedRow* row) const;
+  void Edit(const SampleRow& in, EditedRow* row) const;
+  // Calls ban(id) for every id the parameters ban behind the committed and pending tokens.
+  template <typename BanId>
+  void ForEachBan(std::span<const int32_t> pending, bool may_ban_ends, BanId ban) const;
+  bool Ends(int32_t id) const;
+  // Whether the mask leaves nothing but tokens that end the output.
+  bool LeavesOnlyEnds(std::span<const uint32_t> mask) const;
   void ApplyPenalties(std::span<const int32_t> pending, EditedRow* row) const;
   int32_t Draw(const LogitRow& row, uint64_t position, SamplerScratch* scratch) const;
   // What the request asks to know about the id: from the row as the model gave it, and as edited.

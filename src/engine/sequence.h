@@ -12,14 +12,17 @@
 #include "engine/delivery.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "engine/token_constraint.h"
 #include "kvcache/keys.h"
 #include "kvcache/replay_plan.h"
 #include "model/model.h"
 
 namespace deepinfer {
 
+class GrammarTicket;
+
 enum class SequenceState : uint8_t {
-  kPending,     // a branch that waits for the prompt of its leader
+  kPending,     // its grammar is being compiled, or a branch waits for the prompt of its leader
   kQueued,      // schedulable, holds nothing
   kPrefilling,  // at least one chunk launched
   kRunning,     // decodes
@@ -38,7 +41,10 @@ struct DeviceRows {
   std::unique_ptr<int32_t[]> tokens;  // by absolute position: prompt, then decided ids
   std::unique_ptr<int32_t[]> block_table;
   std::optional<Sampler> sampler;
+  std::optional<TokenConstraint> constraint;  // with a grammar
   int32_t num_decided = 0;  // tokens decided by steps; touched by the step thread only
+  int32_t max_decided = 0;  // tokens that the request may have
+  int32_t max_forced = 0;   // tokens without a choice that one step may append
 };
 
 // Window state copied at a block edge.
@@ -91,6 +97,12 @@ struct SequenceSchedule {
   HitProbe probe;
 };
 
+struct SequenceGrammar {
+  std::shared_ptr<const GrammarTicket> ticket;  // asked for on submission
+  bool uses_fallback = false;
+  std::shared_ptr<const CompiledGrammar> compiled;
+};
+
 struct Sequence {
   Sequence(EngineRequest r, TokenSink s, const KeyOrigin& origin)
       : request(std::move(r)),
@@ -105,6 +117,7 @@ struct Sequence {
   TokenSink sink;
   SequenceState state = SequenceState::kQueued;
   DeviceRows device;
+  SequenceGrammar grammar;
   SequenceCache cache;
   SequenceSchedule schedule;
   std::shared_ptr<DeliveryWindow> window;
@@ -124,10 +137,13 @@ struct Sequence {
   bool wants_prompt_logprobs() const { return request.sampling.prompt_logprobs; }
   // One past the last row to run before it decodes.
   int32_t prefill_end() const { return std::max(prompt_len, rebuild_end); }
-  // Tokens that launched rows decide or have decided.
+  // One past the last position whose token is known.
+  int32_t known_end() const { return prompt_len + num_generated; }
+  // Tokens that launched rows decide or have decided. Forced tokens are known before their rows.
   int32_t num_expected() const {
-    return launched < prompt_len || launched < rebuild_end ? num_generated
-                                                           : launched - prompt_len + 1;
+    return launched < prompt_len || launched < rebuild_end
+               ? num_generated
+               : std::max(num_generated, launched - prompt_len + 1);
   }
   // Positions it can ever compute.
   int32_t max_positions(int32_t max_model_len) const {

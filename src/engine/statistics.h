@@ -10,6 +10,8 @@
 #include <span>
 #include <string_view>
 
+#include "text/grammar_stats.h"
+
 namespace deepinfer {
 
 // Counts of observations between fixed bounds. Copying is a few hundred bytes, so that a snapshot
@@ -103,8 +105,12 @@ struct EngineStatistics {
   int64_t blocks_released = 0;
   int64_t slots_acquired = 0;
   int64_t slots_released = 0;
-  int64_t host_us = 0;   // planning, sampling and delivery
-  int64_t model_us = 0;  // forward passes
+  int64_t masked_tokens = 0;  // sampled under the mask of a grammar
+  int64_t forced_tokens = 0;  // appended because a grammar allowed no other
+  int64_t grammar_us = 0;     // masks and forced tokens
+  GrammarPoolStats grammars;  // compilation
+  int64_t host_us = 0;        // planning, sampling and delivery
+  int64_t model_us = 0;       // forward passes
 
   std::array<StatHistogram, kNumStepKinds> step_seconds{StatHistogram(stat_bounds::kStepSeconds),
                                                         StatHistogram(stat_bounds::kStepSeconds),

@@ -69,6 +69,7 @@ void StepExecutor::Loop() {
 
 void StepExecutor::Run(StepJob* job) {
   job->begin_us = clock_->NowUs();
+  grammar_us_ = 0;
   for (const MemoryCopy& copy : job->copies) {
     std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.size_bytes));
   }
@@ -92,6 +93,7 @@ void StepExecutor::Run(StepJob* job) {
     if (item.snapshot == nullptr || !item.status.ok()) continue;
     std::memcpy(item.snapshot->rings.data(), item.rows.slot, item.snapshot->rings.size());
   }
+  job->grammar_us = grammar_us_;
   job->end_us = clock_->NowUs();
 }
 
@@ -109,17 +111,67 @@ void StepExecutor::RunItem(StepItem* item, std::span<float> logits) {
 }
 
 Status StepExecutor::DecideToken(StepItem* item, std::span<float> logits) {
+  const Sequence& s = *item->sequence;
   DeviceRows& device = item->sequence->device;
-  const auto& forced = item->sequence->request.forced_ids;
+  // Known before its row, or the row of a sequence that ended in the step before.
+  const int32_t index = item->end() - s.prompt_len;
+  if (index < device.num_decided || (device.constraint && device.constraint->ended())) {
+    return OkStatus();
+  }
   SampleRow row;
   row.logits = logits;
   row.position = item->end();
+  const auto& forced = s.request.forced_ids;
+  if (static_cast<size_t>(index) < forced.size()) {
+    row.forced_id = forced[static_cast<size_t>(index)];
+  } else if (device.constraint) {
+    const int64_t begin_us = clock_->NowUs();
+    DI_ASSIGN_OR_RETURN(row.mask, device.constraint->MaskAfter({}));
+    grammar_us_ += clock_->NowUs() - begin_us;
+  }
+  DI_ASSIGN_OR_RETURN(SampledToken token, device.sampler->Sample(row, &scratch_));
+  DI_RETURN_IF_ERROR(Take(std::move(token), item));
+  const int64_t begin_us = clock_->NowUs();
+  const Status status = AppendForced(item);
+  grammar_us_ += clock_->NowUs() - begin_us;
+  return status;
+}
+
+Status StepExecutor::AppendForced(StepItem* item) {
+  DeviceRows& device = item->sequence->device;
+  for (int32_t i = 0; i < device.max_forced; ++i) {
+    if (!device.constraint || device.constraint->ended()) break;
+    if (device.num_decided >= device.max_decided) break;
+    DI_ASSIGN_OR_RETURN(const std::optional<int32_t> id, device.constraint->ForcedToken());
+    // Where the parameters ban the only legal token, sampling reports it.
+    if (!id || device.sampler->BansOnlyChoice(*id)) break;
+    DI_RETURN_IF_ERROR(Take({.id = *id, .logprobs = {}}, item));
+  }
+  return OkStatus();
+}
+
+Status StepExecutor::Take(SampledToken token, StepItem* item) {
+  const Sequence& s = *item->sequence;
+  DeviceRows& device = item->sequence->device;
   const auto index = static_cast<size_t>(device.num_decided);
-  if (index < forced.size()) row.forced_id = forced[index];
-  DI_ASSIGN_OR_RETURN(item->token, device.sampler->Sample(row, &scratch_));
-  device.sampler->Commit(item->token.id);
-  device.tokens[static_cast<size_t>(item->end())] = item->token.id;
+  if (device.constraint) {
+    const Status status = device.constraint->Commit(token.id);
+    if (!status.ok()) {
+      if (index >= s.request.forced_ids.size()) return status;
+      // Forced output may leave the grammar; what follows it is free.
+      device.constraint.reset();
+    } else if (device.constraint->ended()) {
+      if (device.constraint->in_grammar() || !s.request.sampling.ignore_eos) {
+        item->ended_by_grammar = true;
+      } else {
+        device.constraint.reset();
+      }
+    }
+  }
+  device.sampler->Commit(token.id);
+  device.tokens[static_cast<size_t>(s.prompt_len) + index] = token.id;
   ++device.num_decided;
+  item->tokens.push_back(std::move(token));
   return OkStatus();
 }
 

@@ -37,11 +37,16 @@ class StepExecutor {
   void Run(StepJob* job);
   void RunItem(StepItem* item, std::span<float> logits);
   Status DecideToken(StepItem* item, std::span<float> logits);
+  // Appends tokens as long as the grammar leaves no choice.
+  Status AppendForced(StepItem* item);
+  // Makes a token part of the output.
+  static Status Take(SampledToken token, StepItem* item);
 
   Model* model_;
   const Clock* clock_;
   StepOutput output_;  // reused between steps
   SamplerScratch scratch_;
+  int64_t grammar_us_ = 0;  // of the running job
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -29,7 +29,8 @@ struct StepItem {
 
   // Results.
   Status status;
-  SampledToken token;
+  std::vector<SampledToken> tokens;  // decided by the step; those behind the first are forced
+  bool ended_by_grammar = false;     // the last of them ends the output whatever the parameters say
   std::vector<TokenLogprobs> prompt_logprobs;  // of positions rows.start + 1 and on
 
   int32_t end() const { return rows.start + rows.num_rows; }
@@ -51,6 +52,7 @@ struct StepJob {
   int64_t copied_us = 0;  // when the copies were done
   int64_t model_us = 0;
   int64_t end_us = 0;
+  int64_t grammar_us = 0;  // masks and forced tokens
 };
 
 }  // namespace deepinfer

@@ -63,6 +63,9 @@ constexpr size_t GrammarMaskWords(int32_t vocab_size) {
   return (static_cast<size_t>(vocab_size) + 31) / 32;
 }
 
+// The only id of a mask, if it holds exactly one.
+std::optional<int32_t> OnlyTokenOf(std::span<const uint32_t> mask);
+
 class GrammarMatcher {
  public:
   // `stop_ids` end the output; legal where the grammar is complete. At least one.

@@ -22,6 +22,16 @@ void SetOnly(int32_t id, std::span<uint32_t> mask) {
 
 }  // namespace
 
+std::optional<int32_t> OnlyTokenOf(std::span<const uint32_t> mask) {
+  std::optional<int32_t> found;
+  for (size_t word = 0; word < mask.size(); ++word) {
+    if (mask[word] == 0) continue;
+    if (found || !std::has_single_bit(mask[word])) return std::nullopt;
+    found = static_cast<int32_t>(word * 32) + std::countr_zero(mask[word]);
+  }
+  return found;
+}
+
 // Before the trigger `tokens` is the whole state: what is legal follows from its end. So rollback
 // there only shortens it; behind the trigger the cursor takes its part first.
 struct GrammarMatcher::Impl {
@@ -197,13 +207,7 @@ Status GrammarMatcher::Rollback(int64_t num_tokens) {
 Result<std::optional<int32_t>> GrammarMatcher::FindForcedToken(std::span<uint32_t> mask) {
   DI_ASSIGN_OR_RETURN(const bool restricts, FillMask(mask));
   if (!restricts) return std::optional<int32_t>();
-  std::optional<int32_t> found;
-  for (size_t word = 0; word < mask.size(); ++word) {
-    if (mask[word] == 0) continue;
-    if (found || !std::has_single_bit(mask[word])) return std::optional<int32_t>();
-    found = static_cast<int32_t>(word * 32) + std::countr_zero(mask[word]);
-  }
-  return found;
+  return OnlyTokenOf(mask);
 }
 
 bool GrammarMatcher::IsTerminated() const {

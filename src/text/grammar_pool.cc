@@ -71,19 +71,30 @@ bool GrammarTicket::WaitFor(int64_t timeout_us) const {
                            [this] { return result_.has_value(); });
 }
 
+void GrammarTicket::WhenReady(std::function<void()> callback) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!result_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
 const CompileResult& GrammarTicket::result() const {
   const std::lock_guard lock(mutex_);
   return *result_;
 }
 
-GrammarPool::GrammarPool(std::unique_ptr<const GrammarLibrary> library,
+GrammarPool::GrammarPool(const Tokenizer& tokenizer, std::unique_ptr<const GrammarLibrary> library,
                          const GrammarPoolOptions& options)
-    : library_(std::move(library)), options_(options) {}
+    : tokenizer_(tokenizer), library_(std::move(library)), options_(options) {}
 
 Result<std::unique_ptr<GrammarPool>> GrammarPool::Create(const Tokenizer& tokenizer,
                                                          const GrammarPoolOptions& options) {
   DI_ASSIGN_OR_RETURN(auto library, GrammarLibrary::Create(tokenizer));
-  std::unique_ptr<GrammarPool> pool(new GrammarPool(std::move(library), options));
+  std::unique_ptr<GrammarPool> pool(new GrammarPool(tokenizer, std::move(library), options));
   DI_RETURN_IF_ERROR(pool->StartThreads());
   return pool;
 }
@@ -122,11 +133,14 @@ GrammarPool::~GrammarPool() {
 }
 
 void GrammarPool::Finish(GrammarTicket* ticket, CompileResult result) {
+  std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(ticket->mutex_);
     ticket->result_ = std::move(result);
+    callbacks.swap(ticket->callbacks_);
   }
   ticket->changed_.notify_all();
+  for (const auto& callback : callbacks) callback();
 }
 
 std::shared_ptr<const GrammarTicket> GrammarPool::Compile(const GrammarSource& source) {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "base/sha256.h"
 #include "text/grammar.h"
 #include "text/grammar_source.h"
+#include "text/grammar_stats.h"
 
 namespace deepinfer {
 
@@ -42,6 +44,9 @@ class GrammarTicket {
   bool ready() const;
   // Blocks until ready or `timeout_us` passed; tells whether it is ready.
   bool WaitFor(int64_t timeout_us) const;
+  // Calls back once it is ready, at once if it is; on the thread that compiled it, and it must not
+  // block.
+  void WhenReady(std::function<void()> callback) const;
   // Precondition: ready().
   const Result<std::shared_ptr<const CompiledGrammar>>& result() const;
 
@@ -50,17 +55,8 @@ class GrammarTicket {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
+  mutable std::vector<std::function<void()>> callbacks_;
   std::optional<Result<std::shared_ptr<const CompiledGrammar>>> result_;
-};
-
-struct GrammarPoolStats {
-  int64_t num_compiled = 0;
-  int64_t num_failed = 0;
-  int64_t num_cache_hits = 0;
-  int64_t num_evicted = 0;
-  int64_t cached_bytes = 0;
-  int64_t num_waiting = 0;
-  int64_t compile_us = 0;  // summed
 };
 
 class GrammarPool {
@@ -80,6 +76,9 @@ class GrammarPool {
 
   GrammarPoolStats stats() const;
 
+  // Of the vocabulary that its grammars are for.
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+
  private:
   struct Waiting {
     Sha256Digest key;
@@ -91,7 +90,8 @@ class GrammarPool {
     std::shared_ptr<const CompiledGrammar> grammar;
   };
 
-  GrammarPool(std::unique_ptr<const GrammarLibrary> library, const GrammarPoolOptions& options);
+  GrammarPool(const Tokenizer& tokenizer, std::unique_ptr<const GrammarLibrary> library,
+              const GrammarPoolOptions& options);
 
   Status StartThreads();
   void ThreadLoop(IsolatedRunner* runner);
@@ -101,6 +101,7 @@ class GrammarPool {
   void Keep(const Sha256Digest& key, std::shared_ptr<const CompiledGrammar> grammar);
   static void Finish(GrammarTicket* ticket, Result<std::shared_ptr<const CompiledGrammar>> result);
 
+  const Tokenizer& tokenizer_;
   const std::unique_ptr<const GrammarLibrary> library_;
   const GrammarPoolOptions options_;
 

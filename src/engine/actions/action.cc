@@ -17,7 +17,7 @@ StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* jo
   r.pool = state.memory->pool();
   r.slot = state.memory->Slot(s.cache.slot);
   const int32_t end = s.launched + num_rows;
-  item.decides_token = end >= s.prompt_len && end > s.rebuild_end;
+  item.decides_token = end >= s.known_end() && end > s.rebuild_end;
   r.logits_from = item.decides_token ? end - 1 : end;
   s.launched = end;
   ++s.schedule.num_in_flight;
@@ -35,17 +35,26 @@ bool KeepsSnapshots(const EngineState& state) {
   return state.options.swa_snapshots && state.options.prefix_cache;
 }
 
-TokenEvent TakeToken(EngineState& state, StepItem* item) {
+std::optional<TokenEvent> TakeTokens(EngineState& state, StepItem* item) {
   Sequence& s = *item->sequence;
+  if (item->tokens.empty()) return std::nullopt;
   TokenEvent event;
   event.start_index = s.num_generated;
-  event.ids = {item->token.id};
-  if (s.request.sampling.num_top_logprobs >= 0) {
-    event.logprobs = {std::move(item->token.logprobs)};
+  for (SampledToken& token : item->tokens) {
+    event.ids.push_back(token.id);
+    if (s.request.sampling.num_top_logprobs >= 0) {
+      event.logprobs.push_back(std::move(token.logprobs));
+    }
   }
-  ++s.num_generated;
+  const auto num_tokens = static_cast<int32_t>(item->tokens.size());
+  s.num_generated += num_tokens;
   s.counters.generated_tokens = s.num_generated;
-  ++state.statistics.generated_tokens;
+  EngineStatistics& st = state.statistics;
+  st.generated_tokens += num_tokens;
+  if (s.grammar.compiled != nullptr) {
+    ++st.masked_tokens;
+    st.forced_tokens += num_tokens - 1;
+  }
   return event;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "engine/engine_state.h"
 
@@ -12,8 +13,8 @@ namespace deepinfer {
 // Appends the rows [launched, launched + num_rows) to the job; the blocks they write are there.
 StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
 
-// The token that the item decided, as an event.
-TokenEvent TakeToken(EngineState& state, StepItem* item);
+// The tokens that the item decided, as an event; none where its row came after its token.
+std::optional<TokenEvent> TakeTokens(EngineState& state, StepItem* item);
 
 // Whether window state is kept at block edges, an empty snapshot to be filled by a step, and where
 // it goes: under the key of the block that ends at its edge.

@@ -1,4 +1,5 @@
-// The row of the last decided token, which decides the next one.
+// The row of the last decided token, which decides the next one, behind those of the tokens before
+// it that were known without their rows.
 // Thread rule: engine thread.
 #pragma once
 
@@ -8,9 +9,12 @@
 
 namespace deepinfer {
 
-void LaunchDecode(EngineState& state, Sequence& s, StepJob* job);
+// Rows of the next step: those of all known tokens, up to the next block edge.
+int32_t NumDecodeRows(const EngineState& state, const Sequence& s);
 
-// Takes over the results of a row that succeeded.
+void LaunchDecode(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
+
+// Takes over the results of rows that succeeded.
 std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item);
 
 }  // namespace deepinfer

@@ -66,8 +66,8 @@ std::optional<TokenEvent> ProcessPrefill(EngineState& state, StepItem* item) {
   if (s.state != SequenceState::kParking) s.state = SequenceState::kRunning;
   if (!item->decides_token) return std::nullopt;
   s.schedule.prefilled_us = now_us;
-  TokenEvent event = TakeToken(state, item);
-  event.prompt_logprobs = std::move(s.prompt_logprobs);
+  std::optional<TokenEvent> event = TakeTokens(state, item);
+  if (event) event->prompt_logprobs = std::move(s.prompt_logprobs);
   return event;
 }
 

@@ -25,13 +25,16 @@ Status CheckResumePoint(const KvLayout& layout, const EngineRequest& request) {
                         " bytes, its positions take " + std::to_string(want));
 }
 
-void TakeOver(EngineState& state, Sequence& s) {
+Status TakeOver(EngineState& state, Sequence& s) {
   ResumePoint from = *std::move(s.request.resume);
   s.request.resume.reset();
   PrepareDevice(state, s);
   DeviceRows& device = s.device;
   std::copy(from.ids.begin(), from.ids.end(), device.tokens.get() + s.prompt_len);
-  for (const int32_t id : from.ids) device.sampler->Commit(id);
+  for (const int32_t id : from.ids) {
+    device.sampler->Commit(id);
+    if (device.constraint) DI_RETURN_IF_ERROR(device.constraint->Commit(id));
+  }
   s.num_generated = device.num_decided = static_cast<int32_t>(from.ids.size());
   s.launched = s.computed = s.prompt_len + s.num_generated - 1;
 
@@ -54,6 +57,7 @@ void TakeOver(EngineState& state, Sequence& s) {
   }
   s.state = SequenceState::kParked;
   state.parked.push_back(&s);
+  return OkStatus();
 }
 
 }  // namespace deepinfer

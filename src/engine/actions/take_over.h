@@ -10,7 +10,8 @@ namespace deepinfer {
 // invalid_request when the image does not have the size of the positions it stands for.
 Status CheckResumePoint(const KvLayout& layout, const EngineRequest& request);
 
-// Precondition: request.resume holds a checked resume point.
-void TakeOver(EngineState& state, Sequence& s);
+// Precondition: request.resume holds a checked resume point. invalid_request when the grammar of
+// the request does not allow the tokens produced so far.
+Status TakeOver(EngineState& state, Sequence& s);
 
 }  // namespace deepinfer

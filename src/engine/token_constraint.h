@@ -1,0 +1,58 @@
+// Which tokens the grammar of one sequence allows next, where drafts may stand in front of that
+// place (structured_outputs.md §6).
+// Thread rule: one caller at a time; the thread that runs steps, once the sequence is admitted.
+// Owner: Sequence.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/request.h"
+#include "text/grammar.h"
+
+namespace deepinfer {
+
+class Tokenizer;
+
+class TokenConstraint {
+ public:
+  // The grammar was compiled for the tokenizer, which is borrowed. The output ends with the end
+  // token or one of the request's stop ids.
+  TokenConstraint(std::shared_ptr<const CompiledGrammar> grammar, const Tokenizer& tokenizer,
+                  const OutputGrammar& source, const SamplingParams& sampling, int32_t end_id);
+
+  // The legal tokens behind the committed ones and `pending` (drafts), as a mask: bit id % 32 of
+  // word id / 32; ids beyond it are illegal. Empty: every token is legal, or pending ends the
+  // output. Valid until the next call. invalid_request if the grammar does not allow pending;
+  // internal if the library fails.
+  Result<std::span<const uint32_t>> MaskAfter(std::span<const int32_t> pending);
+
+  // How many of the leading drafts the grammar allows behind the committed tokens; the last of
+  // them may end the output.
+  int32_t CountAllowed(std::span<const int32_t> drafts);
+
+  // The only legal next token, if there is exactly one.
+  Result<std::optional<int32_t>> ForcedToken();
+
+  // Takes the next token of the output. invalid_request for an illegal one, which changes nothing.
+  Status Commit(int32_t id);
+
+  // A stop token was taken: the output is over.
+  bool ended() const { return matcher_.IsTerminated(); }
+  // The grammar has begun: the trigger was seen, or there is none.
+  bool in_grammar() const { return matcher_.InGrammar(); }
+
+ private:
+  Status FillMask();
+
+  GrammarMatcher matcher_;
+  std::vector<uint32_t> mask_;
+  bool mask_is_current_ = false;  // mask_ is that behind the committed tokens
+  bool restricts_ = false;        // some token that exists is not in mask_
+};
+
+}  // namespace deepinfer
