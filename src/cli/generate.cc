@@ -6,6 +6,7 @@
 #include "cli/generation.h"
 #include "cli/io.h"
 #include "cli/model_flags.h"
+#include "cli/speculation_flags.h"
 
 namespace deepinfer {
 namespace {
@@ -32,6 +33,7 @@ class GenerateCommand final : public Command {
                     "compact: the decoder runs the last prompt rows only; full: every row")
         ->check(CLI::IsMember({"compact", "full"}))
         ->capture_default_str();
+    speculation_.Register(sub);
     sub->footer("Example:\n  deepinfer generate MODEL --tokens ids.json --max-tokens 32");
     sampling_.temperature = 0.0f;
     return sub;
@@ -54,6 +56,7 @@ class GenerateCommand final : public Command {
     EngineOptions engine;
     engine.max_model_len = bundle.model.max_positions;
     engine.max_num_batched_tokens = chunk_;
+    engine.speculation = speculation_.Options();
     engine.decoder_tail = tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
     DI_ASSIGN_OR_RETURN(const auto local, LocalEngine::Open(dir, bundle, engine));
 
@@ -73,6 +76,7 @@ class GenerateCommand final : public Command {
   }
 
   ModelFlags flags_;
+  SpeculationFlags speculation_;
   SamplingParams sampling_;
   std::string tokens_file_;
   std::string tail_ = "compact";

@@ -91,6 +91,7 @@ void ServeFlags::RegisterApi(CLI::App* c) {
          "After a cache hit without window state: run one window again, or enough for equal bits");
   Choice(c, "--async-scheduling", &async_scheduling_, {"on", "off"},
          "Plan a step while the one before computes; off is for debugging");
+  speculation.Register(c);
   Choice(c, "--decoder-tail", &decoder_tail_, {"compact", "full"},
          "compact: the decoder layers run the last prompt rows only; full: every row");
   Choice(c, "--default-thinking", &default_thinking_, {"on", "off"},
@@ -264,6 +265,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   engine.prefix_cache = prefix_cache_ == "on";
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
+  engine.speculation = speculation.Options();
   s.chat.default_thinking = default_thinking_ == "on";
   DI_ASSIGN_OR_RETURN(s.chat.default_effort, ParseEffort(default_effort_));
   if (default_max_tokens_ > 0) s.chat.default_max_tokens = default_max_tokens_;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "cli/model_flags.h"
+#include "cli/speculation_flags.h"
 #include "engine/engine.h"
 #include "server/server_options.h"
 
@@ -19,6 +20,7 @@ namespace deepinfer {
 
 struct ServeFlags {
   ModelFlags model;
+  SpeculationFlags speculation;
   EngineOptions engine;
   ServerOptions server;
 

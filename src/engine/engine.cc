@@ -8,6 +8,7 @@
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
 #include "engine/planning.h"
+#include "engine/speculation.h"
 #include "text/grammar_pool.h"
 
 namespace deepinfer {
@@ -70,7 +71,7 @@ Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
       key_origin_(MakeKeyOrigin(*model)),
       grammars_(grammars),
       state_(model, options, clock, std::move(memory), grammars),
-      executor_(model, clock, options.async_scheduling),
+      executor_(model, options, clock),
       waker_(std::make_shared<Waker>(this)),
       published_(state_.statistics) {}
 
@@ -83,6 +84,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
     return InvalidRequest("max_num_batched_tokens must be at least 1");
   }
   if (o.max_num_seqs < 1) return InvalidRequest("max_num_seqs must be at least 1");
+  DI_RETURN_IF_ERROR(ValidateSpeculation(model->config(), o.speculation));
   DI_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, KvMemory::Create(model, o));
   std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars));
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });

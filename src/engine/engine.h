@@ -94,9 +94,6 @@ class Engine {
 
   // Branches forked from a prompt that failed hold its failure.
   void FailBranches(const Sequence& leader, const Status& status);
-  // Cuts the ids behind the one that ends the request.
-  void SetFinish(const StepItem& item, TokenEvent* event);
-  FinishReason EndAfterToken(const Sequence& s, int32_t id, int32_t num_generated) const;
   void Deliver(Sequence& s, TokenEvent event);
   // Sends the last event. The id is free before the client learns of the end, so it may be reused
   // at once; Drain returns only after the sink returned and was destroyed.

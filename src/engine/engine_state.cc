@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/drafter.h"
 #include "text/grammar_pool.h"
 
 namespace deepinfer {
@@ -24,7 +25,8 @@ EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
       grammars(g),
       flops(MakeCostShape(m->config()),
             // The CPU multiplies every format in fp32 or bf16 units of one speed.
-            FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}) {
+            FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}),
+      max_drafts(Drafter::MaxDrafts(m->config(), o.speculation)) {
   static_assert(kPlanBlockTokens == kBlockTokens);
   limits.max_rows = o.max_num_batched_tokens;
   limits.max_sequences = o.max_num_seqs;
@@ -112,7 +114,6 @@ void PrepareDevice(EngineState& state, Sequence& s) {
   const ModelConfig& config = state.model->config();
   d.sampler.emplace(s.request.sampling, s.request.prompt_ids, config.eos_token_id,
                     config.image_token_id);
-  d.max_decided = longest - s.prompt_len;
   if (s.grammar.compiled == nullptr) return;
   d.constraint.emplace(s.grammar.compiled, state.grammars->tokenizer(), *s.request.grammar,
                        s.request.sampling, config.eos_token_id);
@@ -173,7 +174,8 @@ Status CheckInvariants(const EngineState& state) {
     for (int32_t i = 0; i < s->cache.num_blocks; ++i) {
       if (s->device.block_table[static_cast<size_t>(i)] == 0) return Internal("block 0 is lent");
     }
-    if (s->launched < s->computed) return Internal("rows were processed before their launch");
+    if (s->launched - s->unsure < s->computed)
+      return Internal("rows were processed before their launch");
     if (s->num_generated > 0 && s->rebuild_end == 0 && s->computed < s->prompt_len &&
         s->state != SequenceState::kPrefilling && s->state != SequenceState::kParked) {
       return Internal("a sequence decodes before its prompt is computed");

@@ -17,6 +17,7 @@
 #include "engine/statistics.h"
 #include "engine/step_job.h"
 #include "sched/admission_queue.h"
+#include "sched/draft_time.h"
 #include "sched/planner.h"
 
 namespace deepinfer {
@@ -48,6 +49,9 @@ struct EngineState {
   FlopModel flops;
   StepTimeModel step_time;
   double decode_step_us = 0;  // running mean of steps with decode rows
+  const int32_t max_drafts;   // of one request and step; 0: drafting is off
+  double mean_verified = 0;   // running mean of drafts verified per item that drafted
+  DraftTimeModel draft_time;
 
   std::vector<MemoryCopy> copies;  // of the next job
   std::vector<Sequence*> copied;

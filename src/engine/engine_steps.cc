@@ -10,7 +10,9 @@
 #include "engine/actions/fork.h"
 #include "engine/actions/park.h"
 #include "engine/actions/prefill.h"
+#include "engine/ending.h"
 #include "engine/engine.h"
+#include "engine/speculation.h"
 
 namespace deepinfer {
 
@@ -60,6 +62,7 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
     --s->schedule.num_in_flight;
     if (IsTerminal(s->state)) Forget(*s);
   }
+  ObserveStepDrafts(state_, job.get());
   for (StepItem& item : job->items) ProcessItem(&item);
   RecordStep(*job);
   const int64_t end_us = clock_->NowUs();
@@ -88,11 +91,16 @@ void Engine::ProcessItem(StepItem* item) {
     FinishEarly(s, FinishReason::kError, item->status);
     return;
   }
-  const bool is_prefill = item->end() <= s.prefill_end();
   std::optional<TokenEvent> event =
-      is_prefill ? ProcessPrefill(state_, item) : ProcessDecode(state_, item);
+      item->is_decode ? ProcessDecode(state_, item) : ProcessPrefill(state_, item);
   if (!event.has_value()) return;
-  SetFinish(*item, &*event);
+  const EndRule rule{state_.model->config().eos_token_id, max_model_len_};
+  event->finish =
+      EndAfterToken(s.request, rule, s.num_generated, event->ids.back(), &event->stop_token_id);
+  if (item->ended_by_grammar) {
+    event->finish = FinishReason::kStop;
+    event->stop_token_id = event->ids.back();
+  }
   if (event->finish == FinishReason::kNone && s.request.hand_off) {
     event->finish = FinishReason::kHandedOff;
     event->image = CopyImage(state_, s);
@@ -116,12 +124,14 @@ void Engine::FailBranches(const Sequence& leader, const Status& status) {
 void Engine::RecordStep(const StepJob& job) {
   flight_record_.Add(job);
   EngineStatistics& st = state_.statistics;
-  const auto measured_us = static_cast<double>(job.end_us - job.begin_us);
+  // Drafts have a price of their own (speculation.h); the model of step times knows rows.
+  const auto measured_us = static_cast<double>(job.end_us - job.begin_us - job.draft_us);
   ++st.steps;
   st.prefill_rows += job.rows.prefill_rows;
   st.decode_rows += job.rows.decode_rows;
   st.model_us += job.model_us;
   st.grammar_us += job.grammar_us;
+  st.draft_us += job.draft_us + job.context_us;
   st.step_seconds[static_cast<size_t>(KindOf(job))].Observe(measured_us / 1e6);
   st.rows_per_step.Observe(static_cast<double>(job.rows.prefill_rows + job.rows.decode_rows));
   if (measured_us <= 0.0) return;
@@ -132,36 +142,6 @@ void Engine::RecordStep(const StepJob& job) {
   if (job.rows.decode_rows > 0) {
     state_.decode_step_us += kSmoothing * (measured_us - state_.decode_step_us);
   }
-}
-
-void Engine::SetFinish(const StepItem& item, TokenEvent* event) {
-  Sequence& s = *item.sequence;
-  const size_t num_ids = event->ids.size();
-  for (size_t i = 0; i < num_ids && event->finish == FinishReason::kNone; ++i) {
-    const int32_t id = event->ids[i];
-    const bool grammar_ends = item.ended_by_grammar && i + 1 == num_ids;
-    event->finish = grammar_ends ? FinishReason::kStop
-                                 : EndAfterToken(s, id, event->start_index + int32_t(i) + 1);
-    if (event->finish == FinishReason::kNone) continue;
-    if (event->finish == FinishReason::kStop) event->stop_token_id = id;
-    event->ids.resize(i + 1);
-    if (!event->logprobs.empty()) event->logprobs.resize(i + 1);
-  }
-  const auto num_cut = static_cast<int32_t>(num_ids - event->ids.size());
-  s.num_generated -= num_cut;
-  s.counters.generated_tokens = s.num_generated;
-  state_.statistics.generated_tokens -= num_cut;
-}
-
-FinishReason Engine::EndAfterToken(const Sequence& s, int32_t id, int32_t num_generated) const {
-  const SamplingParams& p = s.request.sampling;
-  const bool is_end = id == state_.model->config().eos_token_id && !p.ignore_eos;
-  const bool is_stop =
-      std::find(p.stop_token_ids.begin(), p.stop_token_ids.end(), id) != p.stop_token_ids.end();
-  if ((is_end || is_stop) && num_generated > p.min_tokens) return FinishReason::kStop;
-  const bool context_full = s.prompt_len + num_generated >= max_model_len_;
-  return num_generated >= p.max_tokens || context_full ? FinishReason::kLength
-                                                       : FinishReason::kNone;
 }
 
 void Engine::Deliver(Sequence& s, TokenEvent event) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kvcache/replay_plan.h"
 #include "sched/limits.h"
@@ -12,6 +13,22 @@ namespace deepinfer {
 enum class DecoderTail : unsigned char {
   kCompact,  // prompt rows before the last window + 12 skip the decoder (model.md §13.1)
   kFull,     // every row runs every layer
+};
+
+// Which drafts of a step are verified (dspark.md §5, §6).
+enum class VerifyPolicy : unsigned char {
+  kScheduled,  // those that give the most tokens per second
+  kFixed,      // all
+  kThreshold,  // those before the first whose confidence is too low
+};
+
+struct SpeculationOptions {
+  bool enabled = true;       // where the checkpoint has a draft model
+  int32_t draft_tokens = 5;  // made for a request in one step at most; clipped to the model
+  VerifyPolicy verify = VerifyPolicy::kScheduled;
+  double confidence_threshold = 0.5;  // of kThreshold
+  // Divide the raw confidence of draft k = 1, 2, ... (dspark.md §7); empty: all 1.
+  std::vector<double> confidence_temperatures;
 };
 
 struct EngineOptions {
@@ -36,6 +53,8 @@ struct EngineOptions {
   // Post-process a step while the next one computes. Off: one step at a time, equal tokens.
   bool async_scheduling = true;
   int64_t tpot_target_us = kTpotTargetUs;
+
+  SpeculationOptions speculation;
 };
 
 }  // namespace deepinfer

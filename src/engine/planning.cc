@@ -8,6 +8,7 @@
 #include "engine/actions/park.h"
 #include "engine/actions/prefill.h"
 #include "engine/actions/resume.h"
+#include "engine/speculation.h"
 
 namespace deepinfer {
 
@@ -33,8 +34,10 @@ Holding MakeHolding(const EngineState& state, const Sequence& s) {
 DecodeInput MakeDecodeInput(const EngineState& state, const Sequence& s) {
   DecodeInput d;
   d.holding = MakeHolding(state, s);
-  d.next = s.launched;
-  d.num_rows = NumDecodeRows(state, s);
+  const int32_t most = s.max_positions(state.options.max_model_len);
+  d.next = std::min(s.launched, most - 1);
+  d.num_rows = std::min(NumDecodeRows(state, s), most - d.next);
+  d.timed_rows = UsualRows(state, d.num_rows);
   // The tokens that rows in flight decide are known in number before they are known.
   d.can_run = s.schedule.stalled_since_us == 0 && !s.request.hand_off &&
               s.num_expected() < s.request.sampling.max_tokens &&
@@ -119,6 +122,16 @@ void AdmitPlanned(EngineState& state, const StepPlan& plan) {
   }
 }
 
+// With the drafts verified that requests verified lately.
+double PredictUs(const EngineState& state, const StepJob& job) {
+  StepRows rows = job.rows;
+  for (const StepItem& item : job.items) {
+    if (!item.is_decode) continue;
+    state.cost().AddDecode(item.rows.start, UsualRows(state, 1 + item.max_drafts), &rows);
+  }
+  return state.step_time.Predict(rows);
+}
+
 }  // namespace
 
 PlannedStep PlanStep(EngineState& state) {
@@ -133,9 +146,8 @@ PlannedStep PlanStep(EngineState& state) {
   auto job = std::make_unique<StepJob>();
   for (const DecodeRows& d : plan.decode) {
     Sequence& s = *state.Find(d.id);
-    if (EnsureBlocks(state, s, s.launched + d.num_rows)) {
-      LaunchDecode(state, s, d.num_rows, job.get());
-    }
+    if (!EnsureBlocks(state, s, FurthestEnd(state, s, d.num_rows))) continue;
+    LaunchDecode(state, s, d.num_rows, job.get());
   }
   for (const PrefillChunk& chunk : plan.prefill) {
     Sequence& s = *state.Find(chunk.id);
@@ -151,7 +163,8 @@ PlannedStep PlanStep(EngineState& state) {
   PlannedStep planned;
   planned.changed_memory = !plan.empty() || !plan.park.empty();
   if (job->items.empty() && job->copies.empty()) return planned;
-  job->predicted_us = state.step_time.Predict(job->rows);
+  job->max_drafts = PlanDrafts(state, *job);
+  job->predicted_us = PredictUs(state, *job);
   planned.job = std::move(job);
   return planned;
 }

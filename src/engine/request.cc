@@ -108,6 +108,9 @@ Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t
     }
     DI_RETURN_IF_ERROR(CheckIds("resume", ids, vocab_size));
   }
+  for (const int32_t length : request.forced_accepts) {
+    if (length < 0) return InvalidRequest("forced_accepts must not be negative");
+  }
   return ValidateSampling(request.sampling, vocab_size);
 }
 

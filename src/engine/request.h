@@ -139,6 +139,9 @@ struct EngineRequest {
   bool hand_off = false;
   // Test hook: these ids are emitted instead of sampled ones; empty = off.
   std::vector<int32_t> forced_ids;
+  // Test hook: drafts accepted by the n-th, n + 1-th, ... step that verifies, over and over,
+  // whatever the target says; empty = off.
+  std::vector<int32_t> forced_accepts;
 };
 
 // invalid_request when an id, a length or a parameter is out of range; nothing was allocated yet.

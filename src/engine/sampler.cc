@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/philox.h"
+#include "engine/verify.h"
 
 namespace deepinfer {
 
@@ -194,20 +195,25 @@ int32_t Sampler::Draw(const LogitRow& row, uint64_t position, SamplerScratch* sc
   return filtered ? DrawCdf(scratch->survivors, x) : DrawCdf(row, x, &scratch->distribution);
 }
 
+Result<RowSummary> Sampler::Prepare(const SampleRow& in, EditedRow* row) const {
+  Edit(in, row);
+  const RowSummary summary = SummarizeRow(row->logits());
+  if (!summary.drawable) {
+    row->Restore();
+    if (!SummarizeRow(in.logits).drawable) return DataCorruption("a logit is NaN or infinite");
+    return InvalidRequest("the penalties push a logit out of range");
+  }
+  if (summary.best < 0) return InvalidRequest("every token is banned at this position");
+  return summary;
+}
+
 Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratch) const {
   SampledToken out;
   out.id = in.forced_id;
   const bool reports = params_.num_top_logprobs >= 0;
   if (out.id >= 0 && !reports) return out;
   EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
-  Edit(in, &row);
-  const RowSummary summary = SummarizeRow(row.logits());
-  if (!summary.drawable) {
-    row.Restore();
-    if (!SummarizeRow(in.logits).drawable) return DataCorruption("a logit is NaN or infinite");
-    return InvalidRequest("the penalties push a logit out of range");
-  }
-  if (summary.best < 0) return InvalidRequest("every token is banned at this position");
+  DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
   if (out.id < 0 && greedy_) out.id = summary.best;
   if (out.id < 0) {
     out.id = Draw(MakeLogitRow(row.logits(), summary, params_.temperature),
@@ -218,6 +224,27 @@ Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratc
   row.Restore();
   ReportRaw(in.logits, out.id, scratch, &out.logprobs);
   return out;
+}
+
+Status Sampler::Process(const SampleRow& in, SamplerScratch* scratch, Survivors* out) const {
+  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
+  BuildSurvivors(MakeLogitRow(row.logits(), summary, params_.temperature), filters(),
+                 &scratch->distribution, out);
+  return OkStatus();
+}
+
+Result<int32_t> Sampler::Draft(const SampleRow& in, int32_t k, SamplerScratch* scratch,
+                               Survivors* q) const {
+  if (!verifies_by_equality()) {
+    DI_RETURN_IF_ERROR(Process(in, scratch, q));
+    return DrawDraft(*q, params_.seed, static_cast<uint64_t>(in.position), k);
+  }
+  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
+  if (greedy_) return summary.best;
+  return Draw(MakeLogitRow(row.logits(), summary, params_.temperature),
+              static_cast<uint64_t>(in.position), scratch);
 }
 
 void Sampler::Commit(int32_t id) {

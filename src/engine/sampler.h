@@ -54,6 +54,17 @@ class Sampler {
 
   // Whether the parameters ban a token that is the only one the mask of the next row leaves.
   bool BansOnlyChoice(int32_t id) const;
+  // How drafts are verified (dspark.md §4): temperature 0 and strict requests compare tokens,
+  // others distributions.
+  bool verifies_by_equality() const { return greedy_ || strict_; }
+
+  // The processed distribution of a row, for requests that verify by rejection. Errors of Sample.
+  Status Process(const SampleRow& row, SamplerScratch* scratch, Survivors* out) const;
+
+  // Draft k (from 1) out of a row of the draft model: as Sample chooses by equality, else drawn
+  // from the processed distribution, which q then holds. Errors of Sample.
+  Result<int32_t> Draft(const SampleRow& row, int32_t k, SamplerScratch* scratch,
+                        Survivors* q) const;
 
   // Counts a token as part of the output; called for every emitted token, in order.
   void Commit(int32_t id);
@@ -61,6 +72,8 @@ class Sampler {
  private:
   class EditedRow;
 
+  // Edits the row and looks at what is left of it. Errors of Sample.
+  Result<RowSummary> Prepare(const SampleRow& in, EditedRow* row) const;
   void Edit(const SampleRow& in, EditedRow* row) const;
   // Calls ban(id) for every id the parameters ban behind the committed and pending tokens.
   template <typename BanId>

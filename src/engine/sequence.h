@@ -42,9 +42,13 @@ struct DeviceRows {
   std::unique_ptr<int32_t[]> block_table;
   std::optional<Sampler> sampler;
   std::optional<TokenConstraint> constraint;  // with a grammar
-  int32_t num_decided = 0;  // tokens decided by steps; touched by the step thread only
-  int32_t max_decided = 0;  // tokens that the request may have
-  int32_t max_forced = 0;   // tokens without a choice that one step may append
+  int32_t max_forced = 0;                     // tokens without a choice that one step may append
+  // Touched by the step thread only.
+  int32_t num_decided = 0;   // tokens decided by steps
+  int32_t next = 0;          // once it decodes: the first position whose row is still to run
+  bool ended = false;        // the last decided token ends the request
+  bool drafts_fail = false;  // the target's rows of drafts were not finite: no more drafts
+  int32_t num_verifications = 0;
 };
 
 // Window state copied at a block edge.
@@ -103,6 +107,15 @@ struct SequenceGrammar {
   std::shared_ptr<const CompiledGrammar> compiled;
 };
 
+// What drafting did for a sequence so far, as seen on the engine thread.
+struct DraftHistory {
+  std::vector<double> survivals;       // of the drafts made last; empty: none yet
+  std::vector<double> mean_survivals;  // running means
+  double mean_accepted = 0;            // running mean over steps that verified
+  int32_t num_verifications = 0;
+  int32_t tokens_since = 0;  // generated since it last drafted
+};
+
 struct Sequence {
   Sequence(EngineRequest r, TokenSink s, const KeyOrigin& origin)
       : request(std::move(r)),
@@ -120,10 +133,12 @@ struct Sequence {
   SequenceGrammar grammar;
   SequenceCache cache;
   SequenceSchedule schedule;
+  DraftHistory drafts;
   std::shared_ptr<DeliveryWindow> window;
 
   const int32_t prompt_len;
-  int32_t launched = 0;     // positions whose rows were launched
+  int32_t launched = 0;     // positions whose rows were launched, at most
+  int32_t unsure = 0;       // of these, rows of drafts that may be refused
   int32_t computed = 0;     // positions whose rows were processed
   int32_t rebuild_end = 0;  // rows below are run again after a lost image
   std::vector<TokenLogprobs> prompt_logprobs;
@@ -139,11 +154,12 @@ struct Sequence {
   int32_t prefill_end() const { return std::max(prompt_len, rebuild_end); }
   // One past the last position whose token is known.
   int32_t known_end() const { return prompt_len + num_generated; }
-  // Tokens that launched rows decide or have decided. Forced tokens are known before their rows.
+  // Tokens that launched rows decide or have decided, at least. Forced tokens are known before
+  // their rows.
   int32_t num_expected() const {
     return launched < prompt_len || launched < rebuild_end
                ? num_generated
-               : std::max(num_generated, launched - prompt_len + 1);
+               : std::max(num_generated, launched - unsure - prompt_len + 1);
   }
   // Positions it can ever compute.
   int32_t max_positions(int32_t max_model_len) const {

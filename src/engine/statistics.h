@@ -90,9 +90,10 @@ struct EngineStatistics {
   int64_t replayed_tokens = 0;
   int64_t generated_tokens = 0;
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};
-  int64_t drafts = 0;        // draft passes
+  int64_t drafts = 0;        // verifications: one of a request in one step
   int64_t draft_tokens = 0;  // verified
   int64_t draft_accepted = 0;
+  std::array<int64_t, kMaxDraftTokens> draft_verified_by_position{};
   std::array<int64_t, kMaxDraftTokens> draft_accepted_by_position{};
   int64_t parks = 0;
   int64_t resumes_from_image = 0;
@@ -111,6 +112,7 @@ struct EngineStatistics {
   GrammarPoolStats grammars;  // compilation
   int64_t host_us = 0;        // planning, sampling and delivery
   int64_t model_us = 0;       // forward passes
+  int64_t draft_us = 0;       // drafts and their context
 
   std::array<StatHistogram, kNumStepKinds> step_seconds{StatHistogram(stat_bounds::kStepSeconds),
                                                         StatHistogram(stat_bounds::kStepSeconds),

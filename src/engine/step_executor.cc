@@ -1,15 +1,21 @@
 #include "engine/step_executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <system_error>
 
-#include "base/result.h"
+#include "engine/token_decision.h"
 
 namespace deepinfer {
 
-StepExecutor::StepExecutor(Model* model, const Clock* clock, bool asynchronous)
-    : model_(model), clock_(clock) {
-  if (!asynchronous) return;
+StepExecutor::StepExecutor(Model* model, const EngineOptions& options, const Clock* clock)
+    : model_(model),
+      clock_(clock),
+      decisions_{{model->config().eos_token_id, options.max_model_len}, clock, {}, 0} {
+  if (Drafter::MaxDrafts(model->config(), options.speculation) > 0) {
+    drafter_.emplace(*model, options.speculation);
+  }
+  if (!options.async_scheduling) return;
   try {
     thread_ = std::thread([this] { Loop(); });
   } catch (const std::system_error&) {
@@ -69,110 +75,119 @@ void StepExecutor::Loop() {
 
 void StepExecutor::Run(StepJob* job) {
   job->begin_us = clock_->NowUs();
-  grammar_us_ = 0;
+  decisions_.grammar_us = 0;
   for (const MemoryCopy& copy : job->copies) {
     std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.size_bytes));
   }
   job->copied_us = clock_->NowUs();
-  std::vector<SequenceStep> rows;
-  rows.reserve(job->items.size());
-  for (const StepItem& item : job->items) rows.push_back(item.rows);
-  if (!rows.empty()) job->status = model_->Step(rows, false, &output_);
-  job->model_us = clock_->NowUs() - job->begin_us;
+  for (StepItem& item : job->items) Place(&item);
+  MakeDrafts(job);
+  RunRows(job);
   std::span<float> logits(output_.logits);
   const auto vocab = static_cast<size_t>(model_->config().vocab_size);
-  for (size_t i = 0; i < job->items.size(); ++i) {
-    StepItem& item = job->items[i];
-    item.status = job->status.ok() ? output_.status[i] : job->status;
+  size_t ran = 0;
+  for (StepItem& item : job->items) {
+    if (!item.ran) continue;
+    item.status = job->status.ok() ? output_.status[ran++] : job->status;
     if (!job->status.ok()) continue;
     const auto num_logits = static_cast<size_t>(item.end() - item.rows.logits_from);
-    if (item.status.ok()) RunItem(&item, logits.first(num_logits * vocab));
+    RunItem(&item, logits.first(num_logits * vocab));
     logits = logits.subspan(num_logits * vocab);
   }
-  for (const StepItem& item : job->items) {
-    if (item.snapshot == nullptr || !item.status.ok()) continue;
-    std::memcpy(item.snapshot->rings.data(), item.rows.slot, item.snapshot->rings.size());
-  }
-  job->grammar_us = grammar_us_;
+  KeepContext(job);
+  job->grammar_us = decisions_.grammar_us;
   job->end_us = clock_->NowUs();
+}
+
+void StepExecutor::Place(StepItem* item) const {
+  if (!item->is_decode) return;
+  const Sequence& s = *item->sequence;
+  SequenceStep& r = item->rows;
+  item->ran = !s.device.ended;
+  r.start = s.device.next;
+  const int32_t num_known = s.prompt_len + s.device.num_decided - r.start;
+  // Window state is kept at block edges, so known tokens do not run past one.
+  const int32_t block_end = (r.start / kBlockTokens + 1) * kBlockTokens;
+  const int32_t most = std::min(1 + item->max_drafts, block_end - r.start);
+  item->num_known = item->ran ? std::min(num_known, most) : 0;
+  item->decides_token = item->ran && item->num_known == num_known;
+  r.num_rows = item->num_known;
+  r.logits_from = item->end() - item->decides_token;
+  // Drafts behind the last token of the answer would be rows for nothing.
+  const int64_t left = std::min<int64_t>(s.request.sampling.max_tokens - s.device.num_decided,
+                                         decisions_.rule.max_model_len - r.start - 1);
+  item->max_drafts =
+      num_known > 1 ? 0 : static_cast<int32_t>(std::clamp<int64_t>(left - 1, 0, item->max_drafts));
+}
+
+void StepExecutor::MakeDrafts(StepJob* job) {
+  if (!drafter_.has_value()) return;
+  const int64_t begin_us = clock_->NowUs();
+  drafter_->Draft(job->items, job->max_drafts, &decisions_);
+  job->draft_us = clock_->NowUs() - begin_us;
+}
+
+void StepExecutor::RunRows(StepJob* job) {
+  const int64_t begin_us = clock_->NowUs();
+  std::vector<SequenceStep> rows;
+  rows.reserve(job->items.size());
+  for (const StepItem& item : job->items) {
+    if (item.ran) rows.push_back(item.rows);
+  }
+  if (!rows.empty()) job->status = model_->Step(rows, drafter_.has_value(), &output_);
+  job->model_us = clock_->NowUs() - begin_us;
 }
 
 void StepExecutor::RunItem(StepItem* item, std::span<float> logits) {
   const Sequence& s = *item->sequence;
   const auto vocab = static_cast<size_t>(model_->config().vocab_size);
-  if (item->wants_prompt_logprobs) {
+  if (item->status.ok() && item->wants_prompt_logprobs) {
     for (int32_t p = item->rows.start; p < item->end() && p + 1 < s.prompt_len; ++p) {
       item->prompt_logprobs.push_back(RawLogprobs(
           logits.subspan(static_cast<size_t>(p - item->rows.start) * vocab, vocab),
           s.device.tokens[static_cast<size_t>(p) + 1], s.request.sampling.num_top_logprobs));
     }
   }
-  if (item->decides_token) item->status = DecideToken(item, logits.last(vocab));
+  if (item->status.ok() && item->decides_token) {
+    const size_t num_rows = static_cast<size_t>(item->num_verified) + 1;
+    item->status = DecideTokens(item, logits.last(num_rows * vocab), &decisions_);
+  }
+  if (!item->status.ok()) {
+    // Without drafts the request might not have met what failed, so the next step tries the row of
+    // the anchor alone.
+    if (item->num_verified == 0) return;
+    item->sequence->device.drafts_fail = true;
+    item->status = OkStatus();
+    return;
+  }
+  NoteProgress(item);
 }
 
-Status StepExecutor::DecideToken(StepItem* item, std::span<float> logits) {
-  const Sequence& s = *item->sequence;
+void StepExecutor::NoteProgress(StepItem* item) {
   DeviceRows& device = item->sequence->device;
-  // Known before its row, or the row of a sequence that ended in the step before.
-  const int32_t index = item->end() - s.prompt_len;
-  if (index < device.num_decided || (device.constraint && device.constraint->ended())) {
-    return OkStatus();
+  if (item->is_decode) {
+    // The row of the last decided token is still to run.
+    const auto num_chosen = static_cast<int32_t>(item->tokens.size()) - item->num_forced;
+    item->num_committed = item->num_known + std::max(0, num_chosen - 1);
+    device.next = item->rows.start + item->num_committed;
+  } else if (item->decides_token) {
+    device.next = item->end();
   }
-  SampleRow row;
-  row.logits = logits;
-  row.position = item->end();
-  const auto& forced = s.request.forced_ids;
-  if (static_cast<size_t>(index) < forced.size()) {
-    row.forced_id = forced[static_cast<size_t>(index)];
-  } else if (device.constraint) {
-    const int64_t begin_us = clock_->NowUs();
-    DI_ASSIGN_OR_RETURN(row.mask, device.constraint->MaskAfter({}));
-    grammar_us_ += clock_->NowUs() - begin_us;
-  }
-  DI_ASSIGN_OR_RETURN(SampledToken token, device.sampler->Sample(row, &scratch_));
-  DI_RETURN_IF_ERROR(Take(std::move(token), item));
+  const int32_t committed = item->is_decode ? device.next : item->end();
+  const int32_t edge = committed / kBlockTokens * kBlockTokens;
+  if (item->snapshot_bytes == 0 || edge <= item->rows.start) return;
+  // Rows of drafts behind the edge have taken no place of the window before it yet.
+  item->snapshot = std::make_shared<EdgeSnapshot>();
+  item->snapshot->edge = edge;
+  item->snapshot->rings.assign(item->rows.slot, item->rows.slot + item->snapshot_bytes);
+}
+
+void StepExecutor::KeepContext(StepJob* job) {
+  if (!drafter_.has_value() || !job->status.ok()) return;
   const int64_t begin_us = clock_->NowUs();
-  const Status status = AppendForced(item);
-  grammar_us_ += clock_->NowUs() - begin_us;
-  return status;
-}
-
-Status StepExecutor::AppendForced(StepItem* item) {
-  DeviceRows& device = item->sequence->device;
-  for (int32_t i = 0; i < device.max_forced; ++i) {
-    if (!device.constraint || device.constraint->ended()) break;
-    if (device.num_decided >= device.max_decided) break;
-    DI_ASSIGN_OR_RETURN(const std::optional<int32_t> id, device.constraint->ForcedToken());
-    // Where the parameters ban the only legal token, sampling reports it.
-    if (!id || device.sampler->BansOnlyChoice(*id)) break;
-    DI_RETURN_IF_ERROR(Take({.id = *id, .logprobs = {}}, item));
-  }
-  return OkStatus();
-}
-
-Status StepExecutor::Take(SampledToken token, StepItem* item) {
-  const Sequence& s = *item->sequence;
-  DeviceRows& device = item->sequence->device;
-  const auto index = static_cast<size_t>(device.num_decided);
-  if (device.constraint) {
-    const Status status = device.constraint->Commit(token.id);
-    if (!status.ok()) {
-      if (index >= s.request.forced_ids.size()) return status;
-      // Forced output may leave the grammar; what follows it is free.
-      device.constraint.reset();
-    } else if (device.constraint->ended()) {
-      if (device.constraint->in_grammar() || !s.request.sampling.ignore_eos) {
-        item->ended_by_grammar = true;
-      } else {
-        device.constraint.reset();
-      }
-    }
-  }
-  device.sampler->Commit(token.id);
-  device.tokens[static_cast<size_t>(s.prompt_len) + index] = token.id;
-  ++device.num_decided;
-  item->tokens.push_back(std::move(token));
-  return OkStatus();
+  // Without memory for it the drafts of the next steps are worse, no more.
+  (void)drafter_->Keep(job->items, output_.main_hidden);
+  job->context_us = clock_->NowUs() - begin_us;
 }
 
 }  // namespace deepinfer

@@ -1,5 +1,5 @@
-// Runs steps in the order in which they are launched: forward pass, then sampling. Asynchronous: on
-// a thread of its own, so that the engine thread post-processes a step while the next one runs.
+// Runs steps in the order in which they are launched: drafts, forward pass, sampling. Asynchronous:
+// on a thread of its own, so that the engine thread post-processes a step while the next one runs.
 // Synchronous: inside Wait, with equal results.
 //
 // Thread rule: Launch and Wait on the engine thread. Owner: Engine.
@@ -10,10 +10,13 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/clock.h"
+#include "engine/drafter.h"
 #include "engine/step_job.h"
+#include "engine/token_decision.h"
 #include "model/model.h"
 
 namespace deepinfer {
@@ -21,7 +24,7 @@ namespace deepinfer {
 class StepExecutor {
  public:
   // model and clock are borrowed. Without a thread to be had it runs synchronously.
-  StepExecutor(Model* model, const Clock* clock, bool asynchronous);
+  StepExecutor(Model* model, const EngineOptions& options, const Clock* clock);
   // Every launched job must have been waited for.
   ~StepExecutor();
 
@@ -35,18 +38,21 @@ class StepExecutor {
  private:
   void Loop();
   void Run(StepJob* job);
+  // Finds where a decode item begins; an ended sequence has no more rows.
+  void Place(StepItem* item) const;
+  void MakeDrafts(StepJob* job);
+  void RunRows(StepJob* job);
+  // logits are those of the item's rows that yield any.
   void RunItem(StepItem* item, std::span<float> logits);
-  Status DecideToken(StepItem* item, std::span<float> logits);
-  // Appends tokens as long as the grammar leaves no choice.
-  Status AppendForced(StepItem* item);
-  // Makes a token part of the output.
-  static Status Take(SampledToken token, StepItem* item);
+  // What stays of the rows of an item that succeeded, and the window state it passed.
+  static void NoteProgress(StepItem* item);
+  void KeepContext(StepJob* job);
 
   Model* model_;
   const Clock* clock_;
+  std::optional<Drafter> drafter_;
   StepOutput output_;  // reused between steps
-  SamplerScratch scratch_;
-  int64_t grammar_us_ = 0;  // of the running job
+  DecisionContext decisions_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/distribution.h"
 #include "engine/sequence.h"
 #include "model/step.h"
 #include "sched/step_time_model.h"
@@ -20,17 +21,37 @@ struct MemoryCopy {
   int64_t size_bytes = 0;
 };
 
+// Drafts of one item (dspark.md §3).
+struct DraftBlock {
+  std::vector<int32_t> ids;
+  std::vector<Survivors> q;        // what each was drawn from; of requests that verify by rejection
+  std::vector<double> confidence;  // chance that each is accepted once those before it are
+};
+
 struct StepItem {
   Sequence* sequence = nullptr;
+  // Of a decode item without start and number of rows: they follow from the tokens decided before,
+  // which the step itself finds out.
   SequenceStep rows;
-  bool decides_token = false;  // the last row's logits do
+  bool is_decode = false;
+  int32_t max_drafts = 0;      // that a decode item may verify
+  int32_t launched_rows = 0;   // what it added to Sequence::launched
+  bool decides_token = false;  // the logits of the last rows do
   bool wants_prompt_logprobs = false;
-  std::shared_ptr<EdgeSnapshot> snapshot;  // taken after the step
+  int64_t snapshot_bytes = 0;  // of window state to keep if it reaches a block edge; 0: none
 
   // Results.
   Status status;
-  std::vector<SampledToken> tokens;  // decided by the step; those behind the first are forced
-  bool ended_by_grammar = false;     // the last of them ends the output whatever the parameters say
+  bool ran = true;            // false: the sequence had ended
+  int32_t num_known = 1;      // leading rows of a decode item whose tokens were decided before
+  int32_t num_committed = 0;  // leading rows of a decode item that stay
+  std::vector<SampledToken> tokens;
+  int32_t num_forced = 0;         // of these, the last ones, which a grammar left no choice about
+  bool ended_by_grammar = false;  // the last of them ends the output whatever the parameters say
+  DraftBlock drafts;
+  int32_t num_verified = 0;  // leading drafts
+  int32_t num_accepted = 0;
+  std::shared_ptr<EdgeSnapshot> snapshot;
   std::vector<TokenLogprobs> prompt_logprobs;  // of positions rows.start + 1 and on
 
   int32_t end() const { return rows.start + rows.num_rows; }
@@ -41,7 +62,8 @@ struct StepJob {
   std::vector<MemoryCopy> copies;  // before the rows
   std::vector<Sequence*> copied;   // sequences whose memory the copies read
   std::vector<StepItem> items;
-  StepRows rows;
+  int64_t max_drafts = 0;  // verified by all items together
+  StepRows rows;           // of prefill; those of decode items are a result
   double predicted_us = 0;
   int64_t plan_us = 0;      // when planning began
   int64_t launched_us = 0;  // and ended
@@ -50,6 +72,8 @@ struct StepJob {
   Status status;
   int64_t begin_us = 0;
   int64_t copied_us = 0;  // when the copies were done
+  int64_t draft_us = 0;    // time of the draft pass
+  int64_t context_us = 0;  // time to keep up the draft model's context
   int64_t model_us = 0;
   int64_t end_us = 0;
   int64_t grammar_us = 0;  // masks and forced tokens

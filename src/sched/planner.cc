@@ -49,8 +49,8 @@ class StepPlanner {
  private:
   enum class Outcome { kPlanned, kNoMemory, kNoBudget };
 
-  static int32_t Missing(const DecodeInput& d) {
-    return std::max(0, PlanBlocks(int64_t{d.next} + d.num_rows) - d.holding.held_blocks);
+  static int32_t Missing(const DecodeInput& d, int32_t num_rows) {
+    return std::max(0, PlanBlocks(int64_t{d.next} + num_rows) - d.holding.held_blocks);
   }
   bool IsParked(int64_t id) const {
     return std::find(plan_.park.begin(), plan_.park.end(), id) != plan_.park.end();
@@ -76,7 +76,7 @@ class StepPlanner {
   // Chooses victims until the others' next rows fit. Their blocks are free for the next plan.
   void ParkForDecode() {
     int64_t deficit = -int64_t{available_} - in_.pool.returning_blocks;
-    for (const DecodeInput& d : in_.decode) deficit += d.can_run ? Missing(d) : 0;
+    for (const DecodeInput& d : in_.decode) deficit += d.can_run ? Missing(d, 1) : 0;
     while (deficit > 0) {
       const std::vector<const Holding*> holders = Holders(0);
       if (holders.size() < 2) return;
@@ -85,7 +85,7 @@ class StepPlanner {
       plan_.park.push_back(victim->id);
       deficit -= victim->held_blocks;
       for (const DecodeInput& d : in_.decode) {
-        if (d.holding.id == victim->id && d.can_run) deficit -= Missing(d);
+        if (d.holding.id == victim->id && d.can_run) deficit -= Missing(d, 1);
       }
     }
   }
@@ -107,21 +107,29 @@ class StepPlanner {
     if (QuantumDue()) {
       rows_left -= std::min(limits_.min_prefill_rows, std::max(1, limits_.max_rows / 2));
     }
+    // A token of every sequence comes before drafts, and prompts get half of what is left.
+    int32_t draft_rows = std::max(0, rows_left - static_cast<int32_t>(order.size()));
+    if (!in_.prefill.empty()) draft_rows /= 2;
     for (const DecodeInput* d : order) {
-      if (d->num_rows > rows_left) break;
-      if (Missing(*d) > available_) continue;
-      available_ -= Missing(*d);
-      rows_left -= d->num_rows;
-      plan_.decode.push_back({d->holding.id, d->num_rows});
+      if (rows_left <= 0) break;
+      int32_t num_rows = 1 + std::min(d->num_rows - 1, draft_rows);
+      if (Missing(*d, num_rows) > available_) num_rows = 1;
+      if (Missing(*d, num_rows) > available_) continue;
+      available_ -= Missing(*d, num_rows);
+      rows_left -= num_rows;
+      plan_.decode.push_back({d->holding.id, num_rows});
       plan_.memory.last_decoded_id = d->holding.id;
-      cost_.AddDecode(d->next, d->num_rows, &plan_.rows);
+      draft_rows -= num_rows - 1;
+      decode_rows_ += num_rows;
+      const int32_t timed_rows = d->timed_rows > 0 ? std::min(d->timed_rows, num_rows) : num_rows;
+      cost_.AddDecode(d->next, timed_rows, &plan_.rows);
     }
     std::sort(plan_.decode.begin(), plan_.decode.end(),
               [](const DecodeRows& a, const DecodeRows& b) { return a.id < b.id; });
   }
 
   void PlanPrefill() {
-    rows_left_ = limits_.max_rows - static_cast<int32_t>(plan_.rows.decode_rows);
+    rows_left_ = limits_.max_rows - decode_rows_;
     time_limit_us_ = std::numeric_limits<double>::infinity();
     if (!plan_.decode.empty()) {
       const double decode_us = cost_.time->Predict(plan_.rows);
@@ -253,6 +261,7 @@ class StepPlanner {
   int32_t available_ = 0;
   int32_t free_slots_ = 0;
   int32_t num_sequences_ = 0;
+  int32_t decode_rows_ = 0;  // with drafts
   int32_t rows_left_ = 0;
   double time_limit_us_ = 0;
   const PrefillInput* blocked_ = nullptr;  // first admitted candidate that found no memory

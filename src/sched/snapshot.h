@@ -31,8 +31,10 @@ struct Holding {
 struct DecodeInput {
   Holding holding;
   int32_t next = 0;      // position of its next row
-  int32_t num_rows = 1;  // 1 + drafts
-  bool can_run = true;   // false: its client does not keep up, or it is being parked
+  int32_t num_rows = 1;  // 1 + most drafts; it may get fewer
+  // Rows that its time is counted as: those it usually runs. 0: as many as it gets.
+  int32_t timed_rows = 0;
+  bool can_run = true;  // false: its client does not keep up, or it is being parked
 };
 
 // A sequence that needs rows before it can decode, or only its memory back (next == end).

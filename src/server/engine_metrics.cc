@@ -59,6 +59,7 @@ constexpr NumberRow kGauges[] = {
 };
 
 constexpr const char kDraftPositionHelp[] = "Accepted drafts by position.";
+constexpr const char kVerifiedPositionHelp[] = "Verified drafts by position.";
 
 constexpr NumberRow kCounters[] = {
     {"engine_steps_total", "Steps.", Count<&Stats::steps>},
@@ -78,7 +79,7 @@ constexpr NumberRow kCounters[] = {
     {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_rebuilt>, "kind",
      "rebuilt"},
     {"blocks_evicted_total", "Cached KV blocks dropped for others.", Count<&Stats::blocks_evicted>},
-    {"spec_decode_num_drafts_total", "Draft passes.", Count<&Stats::drafts>},
+    {"spec_decode_num_drafts_total", "Verifications of drafts.", Count<&Stats::drafts>},
     {"spec_decode_num_draft_tokens_total", "Draft tokens verified.", Count<&Stats::draft_tokens>},
     {"spec_decode_num_accepted_tokens_total", "Draft tokens kept.", Count<&Stats::draft_accepted>},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
@@ -91,9 +92,21 @@ constexpr NumberRow kCounters[] = {
      CountAt<&Stats::draft_accepted_by_position, 3>, "position", "3"},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
      CountAt<&Stats::draft_accepted_by_position, 4>, "position", "4"},
+    {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
+     CountAt<&Stats::draft_verified_by_position, 0>, "position", "0"},
+    {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
+     CountAt<&Stats::draft_verified_by_position, 1>, "position", "1"},
+    {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
+     CountAt<&Stats::draft_verified_by_position, 2>, "position", "2"},
+    {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
+     CountAt<&Stats::draft_verified_by_position, 3>, "position", "3"},
+    {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
+     CountAt<&Stats::draft_verified_by_position, 4>, "position", "4"},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::host_us>, "part", "host"},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::model_us>, "part",
      "model"},
+    {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::draft_us>, "part",
+     "draft"},
 };
 
 struct HistogramRow {

@@ -56,6 +56,7 @@ std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const Se
   base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
   base.forced_ids = request.test_hooks.force_ids;
+  base.forced_accepts = request.test_hooks.force_accept;
   if (!request.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
   }

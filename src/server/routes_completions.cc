@@ -54,6 +54,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   base.sampling.prompt_logprobs = request.echo && request.logprobs.has_value();
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
   base.forced_ids = common.test_hooks.force_ids;
+  base.forced_accepts = common.test_hooks.force_accept;
   if (!common.test_hooks.force_text.empty()) {
     model.context.tokenizer->EncodeWithSpecials(common.test_hooks.force_text, &base.forced_ids);
   }

@@ -19,16 +19,10 @@ StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* jo
   const int32_t end = s.launched + num_rows;
   item.decides_token = end >= s.known_end() && end > s.rebuild_end;
   r.logits_from = item.decides_token ? end - 1 : end;
+  item.launched_rows = num_rows;
   s.launched = end;
   ++s.schedule.num_in_flight;
   return item;
-}
-
-std::shared_ptr<EdgeSnapshot> NewSnapshot(const EngineState& state, int32_t edge) {
-  auto snapshot = std::make_shared<EdgeSnapshot>();
-  snapshot->edge = edge;
-  snapshot->rings.resize(static_cast<size_t>(state.memory->encoder_ring_bytes()));
-  return snapshot;
 }
 
 bool KeepsSnapshots(const EngineState& state) {
@@ -52,8 +46,8 @@ std::optional<TokenEvent> TakeTokens(EngineState& state, StepItem* item) {
   EngineStatistics& st = state.statistics;
   st.generated_tokens += num_tokens;
   if (s.grammar.compiled != nullptr) {
-    ++st.masked_tokens;
-    st.forced_tokens += num_tokens - 1;
+    st.masked_tokens += num_tokens - item->num_forced;
+    st.forced_tokens += item->num_forced;
   }
   return event;
 }

@@ -13,13 +13,12 @@ namespace deepinfer {
 // Appends the rows [launched, launched + num_rows) to the job; the blocks they write are there.
 StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
 
-// The tokens that the item decided, as an event; none where its row came after its token.
+// The tokens that the item decided, as an event; none where it decided none.
 std::optional<TokenEvent> TakeTokens(EngineState& state, StepItem* item);
 
-// Whether window state is kept at block edges, an empty snapshot to be filled by a step, and where
-// it goes: under the key of the block that ends at its edge.
+// Whether window state is kept at block edges, and where it goes: under the key of the block that
+// ends at its edge.
 bool KeepsSnapshots(const EngineState& state);
-std::shared_ptr<EdgeSnapshot> NewSnapshot(const EngineState& state, int32_t edge);
 void KeepSnapshot(EngineState& state, Sequence& s, const EdgeSnapshot& snapshot);
 
 }  // namespace deepinfer

@@ -3,27 +3,37 @@
 #include <algorithm>
 
 #include "engine/actions/action.h"
+#include "engine/speculation.h"
 
 namespace deepinfer {
 
 int32_t NumDecodeRows(const EngineState& state, const Sequence& s) {
-  const int32_t block_end = (s.launched / kBlockTokens + 1) * kBlockTokens;
-  const int32_t limit = std::min(block_end - s.launched, state.options.max_num_batched_tokens);
-  return std::clamp(s.known_end() - s.launched, 1, limit);
+  const int32_t num_known = s.known_end() - (s.launched - s.unsure);
+  const int32_t most = std::max(1, state.options.max_num_batched_tokens);
+  return std::clamp(std::max(num_known, 1 + MaxDrafts(state, s)), 1, most);
+}
+
+int32_t FurthestEnd(const EngineState& state, const Sequence& s, int32_t num_rows) {
+  return std::min(s.launched + num_rows, s.max_positions(state.options.max_model_len));
 }
 
 void LaunchDecode(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job) {
-  state.cost().AddDecode(s.launched, num_rows, &job->rows);
-  StepItem& item = AddItem(state, s, num_rows, job);
+  StepItem& item = AddItem(state, s, FurthestEnd(state, s, num_rows) - s.launched, job);
+  item.is_decode = true;
+  item.max_drafts = num_rows - 1;
+  item.decides_token = true;
+  // One row stays for sure.
+  s.unsure += item.launched_rows - 1;
   // The next turn of a conversation continues at the last edge of this answer.
-  if (KeepsSnapshots(state) && item.end() % kBlockTokens == 0) {
-    item.snapshot = NewSnapshot(state, item.end());
-  }
+  if (KeepsSnapshots(state)) item.snapshot_bytes = state.memory->encoder_ring_bytes();
 }
 
 std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item) {
   Sequence& s = *item->sequence;
-  s.computed = item->end();
+  s.launched += item->num_committed - item->launched_rows;
+  s.unsure -= item->launched_rows - 1;
+  s.computed += item->num_committed;
+  ObserveDrafts(state, *item);
   PublishBlocks(state, s);
   if (item->snapshot != nullptr) s.cache.last_edge = std::move(item->snapshot);
   s.counters.decode_us = state.clock->NowUs() - s.schedule.prefilled_us;

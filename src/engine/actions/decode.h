@@ -1,5 +1,5 @@
-// The row of the last decided token, which decides the next one, behind those of the tokens before
-// it that were known without their rows.
+// The row of the last decided token, which decides the next one, behind those of tokens before it
+// that were known without their rows, or before rows of drafts, which may decide more.
 // Thread rule: engine thread.
 #pragma once
 
@@ -9,12 +9,16 @@
 
 namespace deepinfer {
 
-// Rows of the next step: those of all known tokens, up to the next block edge.
+// Most rows of the next step: those of all known tokens, or one and those of drafts.
 int32_t NumDecodeRows(const EngineState& state, const Sequence& s);
 
+// One past the last position that num_rows more rows can reach: blocks are needed up to there.
+int32_t FurthestEnd(const EngineState& state, const Sequence& s, int32_t num_rows);
+
+// The step finds out where the rows begin and how many of num_rows run, at least one.
 void LaunchDecode(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job);
 
-// Takes over the results of rows that succeeded.
+// Takes over the results of rows that succeeded; no event when no token was decided.
 std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item);
 
 }  // namespace deepinfer

@@ -41,7 +41,7 @@ void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* j
   }
   const std::vector<int32_t> edges = SnapshotEdges(state, s);
   if (std::binary_search(edges.begin(), edges.end(), item.end())) {
-    item.snapshot = NewSnapshot(state, item.end());
+    item.snapshot_bytes = state.memory->encoder_ring_bytes();
   }
   s.schedule.skipped_steps = 0;
   s.schedule.skipped_since_us = 0;

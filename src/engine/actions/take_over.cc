@@ -36,7 +36,7 @@ Status TakeOver(EngineState& state, Sequence& s) {
     if (device.constraint) DI_RETURN_IF_ERROR(device.constraint->Commit(id));
   }
   s.num_generated = device.num_decided = static_cast<int32_t>(from.ids.size());
-  s.launched = s.computed = s.prompt_len + s.num_generated - 1;
+  s.launched = s.computed = device.next = s.prompt_len + s.num_generated - 1;
 
   SetTail(state, s);
   SequenceCache& c = s.cache;

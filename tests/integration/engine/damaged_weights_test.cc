@@ -78,6 +78,12 @@ TEST_F(DamagedWeights, FailOnlyTheRequestThatMeetsThem) {
   EXPECT_EQ(Run(in_output, &second).status.code(), StatusCode::kDataCorruption);
   EXPECT_EQ(second.ids(), in_output.forced_ids);
 
+  // A draft that is met only because it was verified takes nothing away from the tokens before it.
+  in_output.forced_accepts = {5};
+  TokenCollector drafted;
+  EXPECT_EQ(Run(in_output, &drafted).status.code(), StatusCode::kDataCorruption);
+  EXPECT_EQ(drafted.ids(), in_output.forced_ids);
+
   // The pages the failed requests filled with NaN are used again.
   TokenCollector after;
   EXPECT_EQ(Run(healthy(), &after).finish, FinishReason::kLength);

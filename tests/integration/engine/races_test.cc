@@ -34,6 +34,7 @@ TEST_F(Races, CancelsParksForksAndEndsInAnyOrder) {
   std::vector<std::unique_ptr<TokenCollector>> want;
   EngineOptions quiet;
   quiet.prefix_cache = false;
+  quiet.speculation.enabled = false;
   Start(quiet, 512);
   for (size_t kind = 0; kind < kNumKinds; ++kind) {
     want.push_back(Run(KindRequest(kind, std::string("quiet"))));

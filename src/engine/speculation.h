@@ -1,0 +1,31 @@
+// How many drafts requests may verify: what the engine knows about drafting from the steps behind
+// it (dspark.md §5, §6). Which of them are verified is decided inside the step, by confidences.
+// Thread rule: engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/engine_state.h"
+
+namespace deepinfer {
+
+// invalid_request when an option does not fit the model or its range.
+Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& options);
+
+// Most drafts the sequence may verify in its next step; 0 where drafting is off or has not paid.
+int32_t MaxDrafts(const EngineState& state, const Sequence& s);
+
+// Rows of the sequence that the time of a step should count: 1 and the drafts verified lately.
+int32_t UsualRows(const EngineState& state, int32_t max_rows);
+
+// Drafts that all items of the job together may verify.
+int64_t PlanDrafts(const EngineState& state, const StepJob& job);
+
+// Completes the rows of a step that ran by those of decode items, and learns what drafts cost.
+void ObserveStepDrafts(EngineState& state, StepJob* job);
+
+// Learns from a processed decode item, and books its drafts.
+void ObserveDrafts(EngineState& state, const StepItem& item);
+
+}  // namespace deepinfer

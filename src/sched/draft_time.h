@@ -1,0 +1,37 @@
+// Predicted time of a draft pass over a number of sequences (dspark.md §5).
+// Thread rule: one owner; Predict is const.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace deepinfer {
+
+class DraftTimeModel {
+ public:
+  // Microseconds: the median of the last passes of that size; between and beyond measured sizes a
+  // straight line through the nearest ones and zero. 0 while nothing is known.
+  double Predict(int64_t num_sequences) const;
+
+  void Observe(int64_t num_sequences, double measured_us);
+
+ private:
+  // So many samples of a size are kept: an odd number, few enough to follow the machine.
+  static constexpr size_t kSamples = 9;
+  // A size with fewer says nothing yet.
+  static constexpr size_t kMinSamples = 5;
+
+  struct Samples {
+    std::array<double, kSamples> us{};
+    size_t count = 0;  // ever taken
+
+    bool known() const { return count >= kMinSamples; }
+    double Median() const;
+  };
+
+  std::map<int64_t, Samples> by_size_;
+};
+
+}  // namespace deepinfer

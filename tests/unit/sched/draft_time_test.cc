@@ -1,0 +1,40 @@
+#include "sched/draft_time.h"
+
+#include <gtest/gtest.h>
+
+namespace deepinfer {
+namespace {
+
+TEST(DraftTime, NothingIsKnownBeforeFivePasses) {
+  DraftTimeModel model;
+  EXPECT_EQ(model.Predict(1), 0.0);
+  for (int i = 0; i < 4; ++i) model.Observe(1, 100.0);
+  EXPECT_EQ(model.Predict(1), 0.0);
+  model.Observe(1, 100.0);
+  EXPECT_EQ(model.Predict(1), 100.0);
+}
+
+TEST(DraftTime, TheMedianOfTheLastPassesIgnoresOutliersAndFollowsTheMachine) {
+  DraftTimeModel model;
+  for (int i = 0; i < 8; ++i) model.Observe(2, 100.0);
+  model.Observe(2, 1e6);
+  EXPECT_EQ(model.Predict(2), 100.0);
+  for (int i = 0; i < 9; ++i) model.Observe(2, 50.0);
+  EXPECT_EQ(model.Predict(2), 50.0);
+}
+
+TEST(DraftTime, OtherSizesLieOnALine) {
+  DraftTimeModel model;
+  for (int i = 0; i < 5; ++i) {
+    model.Observe(2, 100.0);
+    model.Observe(4, 140.0);
+  }
+  EXPECT_DOUBLE_EQ(model.Predict(1), 50.0);
+  EXPECT_DOUBLE_EQ(model.Predict(3), 120.0);
+  EXPECT_DOUBLE_EQ(model.Predict(8), 280.0);
+  model.Observe(0, 5.0);
+  EXPECT_DOUBLE_EQ(model.Predict(2), 100.0);
+}
+
+}  // namespace
+}  // namespace deepinfer
