@@ -36,6 +36,13 @@ inline EngineRequest GreedyRequest(std::vector<int32_t> prompt, int32_t max_toke
   return r;
 }
 
+// For tests that look at single events and steps.
+inline EngineOptions OneTokenPerStep() {
+  EngineOptions o;
+  o.speculation.enabled = false;
+  return o;
+}
+
 // Ids below the special ones, from a fixed seed.
 inline std::vector<int32_t> RandomPrompt(int32_t length, uint32_t seed) {
   std::mt19937 rng(seed);

@@ -22,6 +22,7 @@ TEST_F(Generation, GreedyIdsEqualTheGoldenRuns) {
 }
 
 TEST_F(Generation, EveryTokenIsItsOwnEventInOrder) {
+  Start(OneTokenPerStep());
   const auto out = Run(GreedyRequest(Prompt("f32_greedy_L63"), 10));
   EXPECT_EQ(out->num_events(), 10);
   const TokenEvent& last = out->Wait();

@@ -71,6 +71,7 @@ TEST_F(Lifecycle, CancelInTheMiddleOfThePrompt) {
 }
 
 TEST_F(Lifecycle, CancelWhileDecodingTakesEffectBeforeTheNextStep) {
+  Start(OneTokenPerStep());
   TokenCollector out;
   EngineRequest r = GreedyRequest(Prompt("f32_greedy_L5"), 100);
   r.sampling.ignore_eos = true;
@@ -177,6 +178,7 @@ TEST_F(Lifecycle, QueueTimeOutDuringTheLastStepOfTheRequestBefore) {
 }
 
 TEST_F(Lifecycle, DeadlineWhileDecoding) {
+  Start(OneTokenPerStep());
   TokenCollector out;
   EngineRequest r = GreedyRequest(Prompt("f32_greedy_L5"), 100);
   r.sampling.ignore_eos = true;

@@ -96,7 +96,7 @@ TEST_F(Parking, BoundedResumeIsReported) {
 }
 
 TEST_F(Parking, AReceiverThatDoesNotKeepUpStopsOnlyItsOwnSequence) {
-  EngineOptions o;
+  EngineOptions o = OneTokenPerStep();
   o.max_num_seqs = 4;
   Start(o, 2048);
   EngineRequest slow = StrictRequest(RandomPrompt(200, 80), 150, 3, std::string("slow"));

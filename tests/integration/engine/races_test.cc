@@ -110,7 +110,7 @@ TEST_F(Races, CancelAtEveryMomentOfARequest) {
 }
 
 TEST_F(Races, AHundredThousandQueuedRequestsDoNotStopTheRunningOne) {
-  EngineOptions o;
+  EngineOptions o = OneTokenPerStep();
   o.max_num_seqs = 1;
   o.max_queued_requests = 200'000;
   Start(o);

@@ -55,10 +55,12 @@ TEST_F(EngineGrammarTest, ForcedTokensWithoutSamplingGiveTheSameTokens) {
           r.sampling.frequency_penalty = 0.3f;
           return r;
         };
-        Start({});
+        // Which drafts are verified may decide what is drawn without a seed.
+        EngineOptions options;
+        options.speculation.enabled = false;
+        Start(options);
         const auto jumped = Run(make());
         const int64_t forced = engine_->Statistics().forced_tokens;
-        EngineOptions options;
         options.jump_forward = false;
         Start(options);
         const auto sampled = Run(make());
@@ -77,16 +79,54 @@ TEST_F(EngineGrammarTest, ForcedTokensWithoutSamplingGiveTheSameTokens) {
 TEST_F(EngineGrammarTest, ForcedTokensSaveSteps) {
   // No token holds this character and its bytes leave no choice.
   const GrammarSource source = Regex("(\xE9\xBE\x98){40}");
+  EngineOptions options;
+  options.speculation.enabled = false;
+  Start(options);
   const auto out = Run(Request(source));
   ASSERT_GT(out->ids().size(), 80U);
   const EngineStatistics with = engine_->Statistics();
-  EngineOptions options;
   options.jump_forward = false;
   Start(options);
   const auto plain = Run(Request(source));
   EXPECT_EQ(out->ids(), plain->ids());
   EXPECT_GT(with.forced_tokens, 20);
   EXPECT_LT(with.steps + 10, engine_->Statistics().steps);
+}
+
+TEST_F(EngineGrammarTest, DraftsUnderAGrammarChangeNoToken) {
+  const std::vector<GrammarSource> sources = {Schema(std::string(kPerson)),
+                                              Regex("([a-z]{3,9} ){12}end"),
+                                              Regex("[a-z]{1,3}-(alpha|beta)-end")};
+  int64_t accepted = 0;
+  for (const bool jumps : {true, false}) {
+    std::vector<EngineRequest> requests;
+    for (size_t i = 0; i < 2 * sources.size(); ++i) {
+      EngineRequest r = Request(sources[i / 2], std::to_string(i));
+      r.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+      r.sampling.has_seed = true;
+      r.sampling.seed = i;
+      r.sampling.min_tokens = i == 1 ? 60 : 0;
+      requests.push_back(std::move(r));
+    }
+    EngineOptions options;
+    options.jump_forward = jumps;
+    options.speculation.enabled = false;
+    Start(options);
+    std::vector<std::vector<int32_t>> want;
+    for (const EngineRequest& r : requests) want.push_back(Run(r)->ids());
+    options.speculation.enabled = true;
+    options.speculation.verify = VerifyPolicy::kFixed;
+    Start(options);
+    std::vector<std::unique_ptr<TokenCollector>> got;
+    for (const EngineRequest& r : requests) got.push_back(Submit(r));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(got[i]->Wait().finish, FinishReason::kStop);
+      EXPECT_EQ(got[i]->ids(), want[i]) << "request " << i << " jumps " << jumps;
+    }
+    EXPECT_GT(engine_->Statistics().draft_tokens, 0);
+    accepted += engine_->Statistics().draft_accepted;
+  }
+  EXPECT_GT(accepted, 0);
 }
 
 TEST_F(EngineGrammarTest, ABatchGivesTheTokensOfSingleRuns) {
