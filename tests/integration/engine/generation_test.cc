@@ -48,6 +48,7 @@ TEST_F(Generation, ChunkSizeChangesNothing) {
       r.sampling.temperature = temperature;
       r.sampling.ignore_eos = true;
       r.sampling.seed = 3;
+      r.sampling.has_seed = true;
       r.sampling.num_top_logprobs = 5;
       auto out = Run(std::move(r));
       ASSERT_EQ(out->ids().size(), 12u);
