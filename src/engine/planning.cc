@@ -36,8 +36,9 @@ DecodeInput MakeDecodeInput(const EngineState& state, const Sequence& s) {
   d.holding = MakeHolding(state, s);
   const int32_t most = s.max_positions(state.options.max_model_len);
   d.next = std::min(s.launched, most - 1);
-  d.num_rows = std::min(NumDecodeRows(state, s), most - d.next);
-  d.timed_rows = UsualRows(state, d.num_rows);
+  const DecodeRowCount rows = CountDecodeRows(state, s);
+  d.num_rows = std::min(rows.most, most - d.next);
+  d.timed_rows = std::min(rows.likely, d.num_rows);
   // The tokens that rows in flight decide are known in number before they are known.
   d.can_run = s.schedule.stalled_since_us == 0 && !s.request.hand_off &&
               s.num_expected() < s.request.sampling.max_tokens &&
@@ -127,7 +128,8 @@ double PredictUs(const EngineState& state, const StepJob& job) {
   StepRows rows = job.rows;
   for (const StepItem& item : job.items) {
     if (!item.is_decode) continue;
-    state.cost().AddDecode(item.rows.start, UsualRows(state, 1 + item.max_drafts), &rows);
+    const int32_t num_drafts = std::min(item.max_drafts, UsualDrafts(state));
+    state.cost().AddDecode(item.rows.start, 1 + num_drafts, &rows);
   }
   return state.step_time.Predict(rows);
 }

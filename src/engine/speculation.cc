@@ -80,9 +80,8 @@ int32_t MaxDrafts(const EngineState& state, const Sequence& s) {
   return pays || plain_us <= 0.0 ? state.max_drafts : 0;
 }
 
-int32_t UsualRows(const EngineState& state, int32_t max_rows) {
-  const auto drafts = static_cast<int32_t>(std::lround(state.mean_verified));
-  return std::clamp(1 + drafts, 1, max_rows);
+int32_t UsualDrafts(const EngineState& state) {
+  return static_cast<int32_t>(std::lround(state.mean_verified));
 }
 
 int64_t PlanDrafts(const EngineState& state, const StepJob& job) {

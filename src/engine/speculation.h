@@ -16,8 +16,8 @@ Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& 
 // Most drafts the sequence may verify in its next step; 0 where drafting is off or has not paid.
 int32_t MaxDrafts(const EngineState& state, const Sequence& s);
 
-// Rows of the sequence that the time of a step should count: 1 and the drafts verified lately.
-int32_t UsualRows(const EngineState& state, int32_t max_rows);
+// Drafts of a request that a step verified lately.
+int32_t UsualDrafts(const EngineState& state);
 
 // Drafts that all items of the job together may verify.
 int64_t PlanDrafts(const EngineState& state, const StepJob& job);

@@ -7,10 +7,11 @@
 
 namespace deepinfer {
 
-int32_t NumDecodeRows(const EngineState& state, const Sequence& s) {
-  const int32_t num_known = s.known_end() - (s.launched - s.unsure);
-  const int32_t most = std::max(1, state.options.max_num_batched_tokens);
-  return std::clamp(std::max(num_known, 1 + MaxDrafts(state, s)), 1, most);
+DecodeRowCount CountDecodeRows(const EngineState& state, const Sequence& s) {
+  const int32_t limit = std::max(1, state.options.max_num_batched_tokens);
+  const int32_t num_known = std::clamp(s.known_end() - (s.launched - s.unsure), 1, limit);
+  const int32_t num_drafts = num_known > 1 ? 0 : std::min(MaxDrafts(state, s), limit - 1);
+  return {num_known + num_drafts, num_known + std::min(num_drafts, UsualDrafts(state))};
 }
 
 int32_t FurthestEnd(const EngineState& state, const Sequence& s, int32_t num_rows) {

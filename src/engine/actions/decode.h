@@ -9,8 +9,12 @@
 
 namespace deepinfer {
 
-// Most rows of the next step: those of all known tokens, or one and those of drafts.
-int32_t NumDecodeRows(const EngineState& state, const Sequence& s);
+// Rows of the next step: those of all known tokens, or one and those of drafts.
+struct DecodeRowCount {
+  int32_t most = 1;
+  int32_t likely = 1;  // with the drafts that requests verified lately
+};
+DecodeRowCount CountDecodeRows(const EngineState& state, const Sequence& s);
 
 // One past the last position that num_rows more rows can reach: blocks are needed up to there.
 int32_t FurthestEnd(const EngineState& state, const Sequence& s, int32_t num_rows);
