@@ -21,7 +21,7 @@ void Profiler::Add(const StepJob& job, int64_t process_us, int64_t processed_us)
   step.launched_us = job.launched_us;
   step.begin_us = job.begin_us;
   step.copied_us = job.copied_us;
-  step.computed_us = job.begin_us + job.model_us;
+  step.computed_us = job.copied_us + job.draft_us + job.model_us;
   step.end_us = job.end_us;
   step.process_us = process_us;
   step.processed_us = processed_us;

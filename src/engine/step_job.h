@@ -71,7 +71,7 @@ struct StepJob {
   // Results.
   Status status;
   int64_t begin_us = 0;
-  int64_t copied_us = 0;  // when the copies were done
+  int64_t copied_us = 0;   // when the copies were done
   int64_t draft_us = 0;    // time of the draft pass
   int64_t context_us = 0;  // time to keep up the draft model's context
   int64_t model_us = 0;

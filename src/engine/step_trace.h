@@ -20,7 +20,7 @@ struct StepTrace {
   int64_t plan_us = 0;       // engine thread: planning begins
   int64_t launched_us = 0;   // and ends
   int64_t begin_us = 0;      // step thread: memory copies begin
-  int64_t copied_us = 0;     // the model begins
+  int64_t copied_us = 0;     // drafts and the model begin
   int64_t computed_us = 0;   // sampling begins
   int64_t end_us = 0;        // the results are there
   int64_t process_us = 0;    // engine thread: taking over the results begins
