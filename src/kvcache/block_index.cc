@@ -110,6 +110,10 @@ std::optional<IndexedBlock> BlockIndex::Find(const BlockKey& key) const {
   const std::shared_lock lock(shard.mutex);
   const Slot& slot = shard.slots[PlaceOf(shard, key)];
   if (slot.segment == 0) return std::nullopt;
+  return BlockOf(slot);
+}
+
+IndexedBlock BlockIndex::BlockOf(const Slot& slot) {
   IndexedBlock block;
   block.location = {slot.segment, slot.record};
   block.retention = static_cast<RetentionClass>(slot.retention_and_flags & kClassMask);
@@ -129,6 +133,24 @@ bool BlockIndex::Erase(const BlockKey& key, const BlockLocation& location) {
   if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != location) return false;
   RemoveAt(&shard, place);
   return true;
+}
+
+std::vector<IndexedBlock> BlockIndex::EraseIf(
+    const std::function<bool(const IndexedBlock&)>& which) {
+  std::vector<IndexedBlock> erased;
+  for (Shard& shard : *shards_) {
+    const std::unique_lock lock(shard.mutex);
+    for (size_t place = 0; place < shard.slots.size();) {
+      const Slot& slot = shard.slots[place];
+      if (slot.segment == 0 || !which(BlockOf(slot))) {
+        ++place;
+        continue;
+      }
+      erased.push_back(BlockOf(slot));
+      RemoveAt(&shard, place);  // may move a later entry here: the place is looked at again
+    }
+  }
+  return erased;
 }
 
 bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to) {

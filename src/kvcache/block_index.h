@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
@@ -54,6 +55,9 @@ class BlockIndex {
   bool Contains(const BlockKey& key) const { return Find(key).has_value(); }
   // Removes the entry if it still points to the location.
   bool Erase(const BlockKey& key, const BlockLocation& location);
+  // Removes every entry that `which` accepts, which runs under the lock of a shard; what was
+  // removed.
+  std::vector<IndexedBlock> EraseIf(const std::function<bool(const IndexedBlock&)>& which);
   // Points the entry to a copy, if it still points to `from`.
   bool Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to);
   // Counts a use of each key, deepest first; raises its class when `at_least` is a longer one.
@@ -92,6 +96,7 @@ class BlockIndex {
   static size_t PlaceOf(const Shard& shard, const BlockKey& key);
   static void Grow(Shard* shard);
   static void RemoveAt(Shard* shard, size_t place);
+  static IndexedBlock BlockOf(const Slot& slot);
   std::unique_ptr<std::array<Shard, kNumShards>> shards_;
 };
 

@@ -21,6 +21,8 @@ struct KvLoad::Run {
   PageBuffer buffer;
   std::vector<size_t> blocks;  // indices in the load, one record each, in order
   int64_t submitted_us = 0;
+  ReadPermit permit = ReadPermit::kRefused;
+  std::atomic<bool> arrived{true};
 };
 
 struct KvLoad::State {
@@ -32,6 +34,7 @@ struct KvLoad::State {
   int64_t deadline_us = 0;
   std::atomic<bool> given_up{false};
   std::atomic<int64_t>* late_blocks = nullptr;
+  CircuitBreaker* breaker = nullptr;
 };
 
 KvLoad::~KvLoad() { Cancel(); }
@@ -54,6 +57,10 @@ int64_t KvLoad::Poll(int64_t now_us) {
     Cancel();
   } else if (now_us >= state_->deadline_us) {
     *state_->late_blocks += num_blocks() - ready_;
+    for (const auto& run : state_->runs) {
+      if (run->arrived.load(std::memory_order_relaxed)) continue;
+      state_->breaker->RecordLate(run->permit, now_us - run->submitted_us, now_us);
+    }
     Cancel();
   }
   return ready_;
@@ -78,6 +85,7 @@ std::unique_ptr<KvLoad> BlockLoader::Begin(std::vector<BlockRequest> blocks, int
   state->payload_bytes = layout.payload_bytes();
   state->deadline_us = deadline_us;
   state->late_blocks = &context_->counters.late_blocks;
+  state->breaker = &breaker_;
   state->blocks = std::move(blocks);
 
   // Neighbours on disk that are also neighbours in the prefix share a read.
@@ -103,37 +111,54 @@ void BlockLoader::Submit(const std::shared_ptr<KvLoad::State>& state, KvLoad::Ru
   const KvBlockLayout& layout = context_->options.layout;
   const BlockLocation& first = state->blocks[run->blocks.front()].indexed.location;
   const int64_t now_us = context_->clock->NowUs();
-  auto file = context_->segments.OpenForRead(first.segment);
-  run->buffer = PageBuffer(static_cast<int64_t>(run->blocks.size()) * layout.record_bytes());
-  if (!file.ok() || !run->buffer.ok() || !breaker_.Allow(now_us)) {
+  run->permit = breaker_.Allow(now_us);
+  if (run->permit != ReadPermit::kRefused) {
+    run->buffer = PageBuffer(static_cast<int64_t>(run->blocks.size()) * layout.record_bytes());
+  }
+  if (!run->buffer.ok()) {
     for (const size_t block : run->blocks) {
-      // A segment that is gone is an ordinary miss.
-      if (file.status().code() == StatusCode::kNotFound) {
-        context_->Forget(state->blocks[block].key, state->blocks[block].indexed);
-      }
       state->status[block].store(BlockStatus::kFailed, std::memory_order_release);
     }
     return;
   }
   run->submitted_us = now_us;
+  run->arrived.store(false, std::memory_order_relaxed);
   ++reads_in_flight_;
   ReadRequest request;
-  request.file = *std::move(file);
+  request.file = context_->segments.OpenedFile(first.segment);
+  request.open = [segments = &context_->segments, segment = first.segment] {
+    return segments->OpenForRead(segment);
+  };
   request.into = run->buffer.bytes();
   request.offset = layout.RecordOffset(first.record);
   // The read keeps the load's state, and so its buffer, alive until it is done.
   request.done = [this, state, run](const Result<size_t>& read) {
-    Arrived(state.get(), *run, read);
+    Arrived(state.get(), run, read);
     --reads_in_flight_;
   };
   backend_->Submit(std::move(request));
 }
 
-void BlockLoader::Arrived(KvLoad::State* state, const KvLoad::Run& run,
-                          const Result<size_t>& read) {
+void BlockLoader::Missing(const BlockRequest& block) {
+  // What a peer's log says, it says: its folder may only have been renamed.
+  const uint32_t segment = block.indexed.location.segment;
+  if (context_->segments.ResidenceOf(segment) == Residence::kPeer) {
+    context_->segments.NoteMissing(segment);
+  } else {
+    context_->Forget(block.key, block.indexed);
+  }
+}
+
+void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Result<size_t>& read) {
+  const KvLoad::Run& run = *arrived;
   const int64_t now_us = context_->clock->NowUs();
-  breaker_.Record(read.ok(), now_us - run.submitted_us, now_us);
-  if (!read.ok()) ++context_->counters.read_errors;
+  const bool gone = read.status().code() == StatusCode::kNotFound;
+  breaker_.Record(run.permit, read.ok() || gone, now_us - run.submitted_us, now_us);
+  arrived->arrived.store(true, std::memory_order_relaxed);
+  if (!read.ok() && !gone) ++context_->counters.read_errors;
+  if (gone) {
+    for (const size_t block : run.blocks) Missing(state->blocks[block]);
+  }
   if (state->given_up.load(std::memory_order_relaxed)) return;
   const auto record_bytes = static_cast<size_t>(context_->options.layout.record_bytes());
   for (size_t i = 0; i < run.blocks.size(); ++i) {

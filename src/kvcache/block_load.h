@@ -69,6 +69,8 @@ class BlockLoader {
   // One record, read and verified now, on the caller's thread.
   Status ReadNow(const BlockRequest& block, PageBuffer* record);
 
+  // No read would be sent now: a lookup need not promise anything.
+  bool IsOff() const { return breaker_.IsOff(context_->clock->NowUs()); }
   std::string TierState() const { return breaker_.StateText(context_->clock->NowUs()); }
   const char* backend_name() const { return backend_->name(); }
   // Reads submitted and not done; 0 when idle.
@@ -76,7 +78,9 @@ class BlockLoader {
 
  private:
   void Submit(const std::shared_ptr<KvLoad::State>& state, KvLoad::Run* run);
-  void Arrived(KvLoad::State* state, const KvLoad::Run& run, const Result<size_t>& read);
+  void Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Result<size_t>& read);
+  // The file of the block is gone: an ordinary miss.
+  void Missing(const BlockRequest& block);
   // Counts a record that failed its check; two in one segment put it into quarantine.
   void Reject(const BlockRequest& block, RecordFault fault);
 

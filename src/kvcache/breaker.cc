@@ -5,30 +5,50 @@
 
 namespace deepinfer {
 
-bool CircuitBreaker::Allow(int64_t now_us) {
+ReadPermit CircuitBreaker::Allow(int64_t now_us) {
   const std::lock_guard lock(mutex_);
-  if (!open_) return true;
-  if (probing_ || now_us < retry_us_) return false;
+  if (!open_) return ReadPermit::kGranted;
+  if (probing_ || now_us < retry_us_) return ReadPermit::kRefused;
   probing_ = true;
-  return true;
+  return ReadPermit::kProbe;
 }
 
-void CircuitBreaker::Record(bool ok, int64_t latency_us, int64_t now_us) {
+bool CircuitBreaker::IsOff(int64_t now_us) const {
   const std::lock_guard lock(mutex_);
-  if (open_) {
-    if (!probing_) return;  // sent before the breaker opened
-    probing_ = false;
-    if (ok && latency_us <
-                  std::max<int64_t>(kMinSlowUs, static_cast<int64_t>(median_us_) * kSlowFactor)) {
-      open_ = false;
-      num_samples_ = 0;
-      pause_us_ = kFirstPauseUs;
-    } else {
-      pause_us_ = std::min(2 * pause_us_, kLongestPauseUs);
-      retry_us_ = now_us + pause_us_;
-    }
-    return;
+  return open_ && (probing_ || now_us < retry_us_);
+}
+
+int64_t CircuitBreaker::SlowUs() const {
+  return std::max<int64_t>(kMinSlowUs, static_cast<int64_t>(median_us_) * kSlowFactor);
+}
+
+void CircuitBreaker::Record(ReadPermit permit, bool ok, int64_t latency_us, int64_t now_us) {
+  const std::lock_guard lock(mutex_);
+  if (!open_) return Count(ok, latency_us, now_us);
+  // Others were sent before it opened.
+  if (permit == ReadPermit::kProbe && probing_) EndProbe(ok && latency_us < SlowUs(), now_us);
+}
+
+void CircuitBreaker::RecordLate(ReadPermit permit, int64_t age_us, int64_t now_us) {
+  const std::lock_guard lock(mutex_);
+  if (age_us < SlowUs()) return;
+  if (!open_) return Count(false, age_us, now_us);
+  if (permit == ReadPermit::kProbe && probing_) EndProbe(false, now_us);
+}
+
+void CircuitBreaker::EndProbe(bool good, int64_t now_us) {
+  probing_ = false;
+  if (good) {
+    open_ = false;
+    num_samples_ = 0;
+    pause_us_ = kFirstPauseUs;
+  } else {
+    pause_us_ = std::min(2 * pause_us_, kLongestPauseUs);
+    retry_us_ = now_us + pause_us_;
   }
+}
+
+void CircuitBreaker::Count(bool ok, int64_t latency_us, int64_t now_us) {
   samples_[static_cast<size_t>(num_samples_++ % kWindow)] = {latency_us, ok};
   const auto seen = static_cast<size_t>(std::min<int64_t>(num_samples_, kWindow));
   const auto errors = std::count_if(samples_.begin(), samples_.begin() + static_cast<int64_t>(seen),

@@ -9,12 +9,19 @@
 
 namespace deepinfer {
 
+enum class ReadPermit : uint8_t { kRefused, kGranted, kProbe };
+
 class CircuitBreaker {
  public:
   // May a read be sent now? Open: no. Half open: one probe at a time.
-  bool Allow(int64_t now_us);
+  ReadPermit Allow(int64_t now_us);
   // The outcome of a read that was allowed.
-  void Record(bool ok, int64_t latency_us, int64_t now_us);
+  void Record(ReadPermit permit, bool ok, int64_t latency_us, int64_t now_us);
+  // A read that has not ended after age_us, at the deadline of its load: an error when that is slow
+  // by the measure of other reads. Its end is recorded like that of any other.
+  void RecordLate(ReadPermit permit, int64_t age_us, int64_t now_us);
+  // No read would be allowed now.
+  bool IsOff(int64_t now_us) const;
   // "on", "degraded: <reason>" (probing) or "off: <reason>".
   std::string StateText(int64_t now_us) const;
 
@@ -32,7 +39,10 @@ class CircuitBreaker {
     int64_t latency_us = 0;
     bool ok = true;
   };
+  void Count(bool ok, int64_t latency_us, int64_t now_us);
+  void EndProbe(bool good, int64_t now_us);
   void Trip(const char* reason, int64_t now_us);
+  int64_t SlowUs() const;
   bool TooSlow() const;
   int64_t Quantile(double share) const;
 

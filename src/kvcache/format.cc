@@ -57,10 +57,11 @@ Result<KvBlockLayout> Superblock::Layout() const {
 
 void IndexEntry::Seal() { crc = CrcBefore(*this, offsetof(IndexEntry, crc)); }
 
-bool IndexEntry::IsIntact() const {
+bool IndexEntry::IsIntact() const { return crc == CrcBefore(*this, offsetof(IndexEntry, crc)); }
+
+bool IndexEntry::IsKnown() const {
   return op >= static_cast<uint8_t>(IndexOp::kAdd) &&
-         op <= static_cast<uint8_t>(IndexOp::kEraseTenant) && retention < kNumRetentionClasses &&
-         crc == CrcBefore(*this, offsetof(IndexEntry, crc));
+         op <= static_cast<uint8_t>(IndexOp::kEraseTenant) && retention < kNumRetentionClasses;
 }
 
 void FooterTrailer::Seal() { crc = CrcBefore(*this, offsetof(FooterTrailer, crc)); }

@@ -138,7 +138,7 @@ struct IndexEntry {
   BlockKey key;
   uint64_t tenant_tag = 0;
   uint32_t segment_number = 0;
-  uint32_t page = 0;
+  uint32_t page = 0;  // of an erasure: when, Unix seconds
   uint32_t block_number = 0;
   uint32_t parent_hint = 0;  // first 4 bytes of the parent key
   uint16_t replay_gen = 0;
@@ -147,8 +147,10 @@ struct IndexEntry {
   uint32_t crc = 0;
 
   void Seal();
-  // Also false for an op this version does not know.
   bool IsIntact() const;
+  // False for what only a later version writes.
+  bool IsKnown() const;
+  bool Is(IndexOp wanted) const { return op == static_cast<uint8_t>(wanted); }
 };
 static_assert(sizeof(IndexEntry) == 64 && offsetof(IndexEntry, crc) == 60);
 

@@ -1,7 +1,6 @@
 #include "kvcache/janitor.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/log.h"
@@ -12,6 +11,8 @@ namespace {
 
 constexpr int64_t kUsPerHour = int64_t{3600} * 1'000'000;
 constexpr int64_t kJumpNs = kNsPerHour;
+// Peers have to hear of uses sooner than a process has to remember its own.
+constexpr int64_t kSharedExchangeUs = int64_t{300} * 1'000'000;
 constexpr int64_t kFreezeUs = int64_t{600} * 1'000'000;
 
 JanitorAction Describe(const SegmentInfo& info, const char* action, const char* reason,
@@ -31,14 +32,19 @@ bool Janitor::Owns(const std::string& folder) const {
   return owned_.contains(folder);
 }
 
-void Janitor::NoteTouch(const BlockLocation& location) {
+std::vector<std::string> Janitor::OwnedFolders() const {
   const std::lock_guard lock(mutex_);
-  ++touched_[uint64_t{location.segment} << 32 | location.record];
+  return {owned_.begin(), owned_.end()};
+}
+
+void Janitor::DisownAll() {
+  const std::lock_guard lock(mutex_);
+  owned_.clear();
+  logs_.clear();
 }
 
 void Janitor::RewriteSoon(uint32_t segment) {
-  const std::lock_guard lock(mutex_);
-  rewrite_.insert(segment);
+  context_->segments.Update(segment, [](SegmentInfo* info) { info->rewrite = true; });
 }
 
 std::vector<SegmentInfo> Janitor::OwnedSealed() const {
@@ -56,9 +62,14 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
   survey.info = info;
   survey.layout = content.layout;
   for (size_t i = 0; i < content.entries.size(); ++i) {
-    const auto indexed = context_->index.Find(content.entries[i].key);
+    auto indexed = context_->index.Find(content.entries[i].key);
     const BlockLocation here{info.id, static_cast<uint32_t>(i)};
     if (!indexed || indexed->location != here) continue;
+    if (const auto told = touch_log_.TellAbout(here); told.minute > indexed->touched_minute) {
+      context_->index.SetTouched(content.entries[i].key, told.minute, told.touches);
+      indexed->touched_minute = told.minute;
+      indexed->touches = std::max(indexed->touches, told.touches);
+    }
     Resident resident{content.entries[i], *indexed, here.record, false};
     const int64_t deadline_ns = context_->Policy(indexed->retention)
                                     .DeadlineNs(StoreMinuteToUnixNs(indexed->touched_minute));
@@ -104,10 +115,11 @@ std::vector<JanitorAction> Janitor::Step() {
   const int64_t now_ns = context_->wall_clock->UnixNs();
   const int64_t now_us = context_->clock->NowUs();
   const bool frozen = ExpiryFrozen(now_ns);
-  std::set<uint32_t> rewrite;
-  {
-    const std::lock_guard lock(mutex_);
-    rewrite.swap(rewrite_);
+  // Before anything expires: a peer may have used it.
+  const int64_t exchange_us = context_->options.shared ? kSharedExchangeUs : kUsPerHour;
+  if (now_us - touches_exchanged_us_ >= exchange_us) {
+    ExchangeTouches();
+    touches_exchanged_us_ = now_us;
   }
   std::vector<JanitorAction> actions;
   for (const SegmentInfo& info : OwnedSealed()) {
@@ -115,7 +127,7 @@ std::vector<JanitorAction> Janitor::Step() {
                       static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour;
     if (info.draining) {
       ContinueDraining(info, now_ns);
-    } else if (rewrite.contains(info.id)) {
+    } else if (info.rewrite) {
       if (const auto survey = Look(info, now_ns); survey.ok()) {
         actions.push_back(Describe(info, "copy_forward", "erased", survey->num_live));
         CopyForward(*survey);
@@ -124,17 +136,14 @@ std::vector<JanitorAction> Janitor::Step() {
       Expire(info, now_ns, false, &actions);
     }
   }
-  const int64_t used_bytes = context_->segments.size() * context_->options.layout.segment_bytes();
+  const int64_t used_bytes =
+      context_->segments.num_own() * context_->options.layout.segment_bytes();
   const double free_share =
       1.0 - static_cast<double>(used_bytes) / static_cast<double>(context_->options.space_bytes);
   if (free_share < context_->options.low_water_free_share) {
     for (JanitorAction& action : FreeSpace(context_->options.high_water_free_share, false)) {
       actions.push_back(std::move(action));
     }
-  }
-  if (now_us - touches_written_us_ >= kUsPerHour) {
-    WriteTouches();
-    touches_written_us_ = now_us;
   }
   if (now_us - halved_us_ >= 24 * kUsPerHour) {
     if (halved_us_ != 0) context_->reuse.Halve();
@@ -255,13 +264,16 @@ void Janitor::Remove(const Survey& survey) {
     context_->Forget(resident.entry.key, resident.indexed);
   }
   const auto number = static_cast<uint32_t>(survey.info.number);
-  const Status logged = LogOp(survey.info.folder, IndexOp::kSegmentRemoved, number, {}, 0);
+  const auto log = LogOf(survey.info.folder);
+  const Status logged =
+      log.ok() ? (*log)->AppendSegmentOp(IndexOp::kSegmentRemoved, number) : log.status();
   const Status removed = context_->files->Remove(survey.info.path);
   if (!logged.ok() || !removed.ok()) {
     Log(LogLevel::kWarning, "kv.segment_removal",
         {{"path", survey.info.path}, {"log", logged}, {"remove", removed}});
   }
   context_->segments.Remove(survey.info.id);
+  touch_log_.Forget(survey.info.id);
   ++context_->counters.removed_segments;
 }
 
@@ -277,7 +289,7 @@ std::vector<JanitorAction> Janitor::FreeSpace(double free_share, bool dry_run) {
   std::ranges::sort(surveys, {}, &Survey::value);
   const auto most_bytes =
       static_cast<int64_t>((1.0 - free_share) * static_cast<double>(context_->options.space_bytes));
-  int64_t used_bytes = context_->segments.size() * segment_bytes;
+  int64_t used_bytes = context_->segments.num_own() * segment_bytes;
   std::vector<JanitorAction> actions;
   for (const Survey& survey : surveys) {
     if (used_bytes <= most_bytes) break;
@@ -288,55 +300,26 @@ std::vector<JanitorAction> Janitor::FreeSpace(double free_share, bool dry_run) {
   return actions;
 }
 
-Result<IndexLog*> Janitor::LogOf(const std::string& folder) {
-  if (folder == writes_->folder()) return writes_->log();
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<IndexLog>& log = logs_[folder];
-  if (log == nullptr) {
-    DI_ASSIGN_OR_RETURN(log, IndexLog::Open(context_->files, folder));
-  }
-  return log.get();
-}
-
-Status Janitor::LogOp(const std::string& folder, IndexOp op, uint32_t segment_number,
-                      const BlockKey& key, uint64_t tenant_tag) {
-  DI_ASSIGN_OR_RETURN(IndexLog* const log, LogOf(folder));
-  return log->AppendOp(op, segment_number, key, tenant_tag);
-}
-
-void Janitor::WriteTouches() {
-  std::unordered_map<uint64_t, uint32_t> touched;
+Result<std::shared_ptr<IndexLog>> Janitor::LogOf(const std::string& folder) {
+  if (auto log = writes_->LogFor(folder)) return log;
   {
     const std::lock_guard lock(mutex_);
-    touched.swap(touched_);
+    if (const auto it = logs_.find(folder); it != logs_.end()) return it->second;
   }
-  std::map<std::string, std::vector<TouchItem>> by_folder;
-  for (const auto& [place, count] : touched) {
-    const auto info = context_->segments.Find(static_cast<uint32_t>(place >> 32));
-    if (!info || !Owns(info->folder)) continue;
-    by_folder[info->folder].push_back(
-        {static_cast<uint32_t>(info->number), static_cast<uint16_t>(place & 0xFFFF),
-         static_cast<uint16_t>(std::min<uint32_t>(count, std::numeric_limits<uint16_t>::max()))});
-  }
-  const auto hour = static_cast<uint32_t>(context_->wall_clock->UnixNs() / kNsPerHour);
-  for (const auto& [folder, items] : by_folder) {
-    const auto file = context_->files->Open(folder + "/touch.log", OpenMode::kCreateOrOpen, false);
-    if (!file.ok()) continue;  // advisory: retention shrinks, nothing breaks
-    const auto size = (*file)->Size();
-    if (!size.ok()) continue;
-    int64_t offset = *size / kPageBytes * kPageBytes;
-    for (size_t begin = 0; begin < items.size(); begin += kTouchesPerPage) {
-      TouchPage page;
-      page.hour = hour;
-      page.count = static_cast<uint16_t>(std::min(kTouchesPerPage, items.size() - begin));
-      std::copy_n(items.begin() + static_cast<std::ptrdiff_t>(begin), page.count,
-                  page.items.begin());
-      page.Seal();
-      if (!(*file)->WriteAt(AsBytes(page), offset).ok()) break;
-      offset += kPageBytes;
-    }
-    (void)(*file)->SyncData();
-  }
+  DI_ASSIGN_OR_RETURN(std::shared_ptr<IndexLog> log, IndexLog::Open(context_->files, folder));
+  const std::lock_guard lock(mutex_);
+  // Two handles on one log would not know of each other's entries: the first one stays.
+  return logs_.emplace(folder, std::move(log)).first->second;
+}
+
+Status Janitor::Append(const std::string& folder, const IndexEntry& entry) {
+  DI_ASSIGN_OR_RETURN(const auto log, LogOf(folder));
+  return log->Append({&entry, 1});
+}
+
+void Janitor::ExchangeTouches() {
+  touch_log_.Write(writes_->folder());
+  if (context_->options.shared) touch_log_.ReadPeers(OwnedFolders());
 }
 
 }  // namespace deepinfer

@@ -8,11 +8,11 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "kvcache/block_load.h"
 #include "kvcache/store_context.h"
+#include "kvcache/touch_log.h"
 #include "kvcache/write_behind.h"
 
 namespace deepinfer {
@@ -28,7 +28,8 @@ struct JanitorAction {
 
 class Janitor {
  public:
-  Janitor(StoreContext* context, BlockLoader* loader) : context_(context), loader_(loader) {}
+  Janitor(StoreContext* context, BlockLoader* loader)
+      : context_(context), loader_(loader), touch_log_(context) {}
   // Where copies go; before the first round.
   void UseWriter(WriteBehind* writes) { writes_ = writes; }
 
@@ -39,18 +40,20 @@ class Janitor {
   // Evicts by value until at least this share of the space is free.
   std::vector<JanitorAction> FreeSpace(double free_share, bool dry_run);
 
-  // Counts uses for the touch log.
-  void NoteTouch(const BlockLocation& location);
-  // Appends the uses since the last call to the logs of their folders.
-  void WriteTouches();
+  // Counts a use for the touch log.
+  void NoteTouch(const BlockLocation& location) { touch_log_.Note(location); }
+  // Appends the uses since the last call to the logs of their folders, and reads those of peers.
+  void ExchangeTouches();
   // The segments that hold these records must be rewritten without them.
   void RewriteSoon(uint32_t segment);
   // A folder of an owner that is gone, to be treated like our own.
   void Own(const std::string& folder);
   bool Owns(const std::string& folder) const;
+  std::vector<std::string> OwnedFolders() const;
+  // A peer has taken our folders over.
+  void DisownAll();
   // Appends to the log of an owned folder.
-  Status LogOp(const std::string& folder, IndexOp op, uint32_t segment_number, const BlockKey& key,
-               uint64_t tenant_tag);
+  Status Append(const std::string& folder, const IndexEntry& entry);
 
  private:
   struct Resident {
@@ -78,21 +81,20 @@ class Janitor {
   void CopyForward(const Survey& survey);
   void Remove(const Survey& survey);
   double ValueOf(const Resident& resident, int64_t now_ns) const;
-  Result<IndexLog*> LogOf(const std::string& folder);
+  Result<std::shared_ptr<IndexLog>> LogOf(const std::string& folder);
 
   StoreContext* context_;
   BlockLoader* loader_;
   WriteBehind* writes_ = nullptr;
+  TouchLog touch_log_;
   mutable std::mutex mutex_;  // guards the members below
   std::set<std::string> owned_;
-  std::map<std::string, std::unique_ptr<IndexLog>> logs_;
-  std::unordered_map<uint64_t, uint32_t> touched_;  // by segment and record
-  std::set<uint32_t> rewrite_;
+  std::map<std::string, std::shared_ptr<IndexLog>> logs_;
   // Expiry stands still until then after a jump of the calendar.
   int64_t frozen_until_us_ = 0;
   int64_t last_unix_ns_ = 0;
   int64_t last_us_ = 0;
-  int64_t touches_written_us_ = 0;
+  int64_t touches_exchanged_us_ = 0;
   int64_t halved_us_ = 0;
 };
 

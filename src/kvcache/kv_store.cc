@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "kvcache/segment_file.h"
 #include "kvcache/store_folders.h"
 
 namespace deepinfer {
@@ -45,7 +44,8 @@ KvStore::KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* 
                  const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend)
     : context_(options, files, clock, wall_clock),
       loader_(&context_, std::move(backend)),
-      janitor_(&context_, &loader_) {}
+      janitor_(&context_, &loader_),
+      eraser_(&context_, &janitor_) {}
 
 Result<std::unique_ptr<KvStore>> KvStore::Open(const KvStoreOptions& options, FileSystem* files,
                                                const Clock* clock, const WallClock* wall_clock) {
@@ -70,31 +70,68 @@ Status KvStore::Begin() {
   const std::string folder = NamespaceFolder(options.dir, options.namespace_id);
   DI_ASSIGN_OR_RETURN(lock_, files->Lock(folder + "/" + options.node + ".lock"));
 
-  // The lock says that earlier epochs of this node are over: they are ours now.
+  if (options.shared) {
+    shared_ = std::make_unique<SharedFolders>(&context_, &janitor_, &eraser_, folder);
+  }
+  // Before anything is taken over: an adopter has to have a name.
+  DI_ASSIGN_OR_RETURN(WriteTarget target, MakeFolder());
+  const std::string own = target.folder();
+  writes_ = std::make_unique<WriteBehind>(&context_, std::move(target), [this] {
+    GiveFoldersUp();
+    return MakeFolder();
+  });
+  janitor_.UseWriter(writes_.get());
+  eraser_.UseWriter(writes_.get());
+  if (shared_ != nullptr) shared_->UseWriter(writes_.get());
+
   DI_ASSIGN_OR_RETURN(const auto epochs, ListEpochFolders(files, folder));
   for (const EpochFolder& epoch : epochs) {
-    if (epoch.node != options.node) continue;
-    const std::string path = folder + "/" + epoch.name;
-    FolderRecovery recovery(&context_, path, true);
-    if (const Status status = recovery.Begin(); !status.ok()) {
-      Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", path}, {"status", status}});
-      continue;
-    }
-    if (recovery.RemoveIfEmpty()) continue;
-    janitor_.Own(path);
-    recoveries_.push_back(std::move(recovery));
+    if (folder + "/" + epoch.name != own) TakeOver(folder, epoch);
   }
-
-  DI_ASSIGN_OR_RETURN(const uint64_t epoch, RandomEpoch());
-  const std::string own = folder + "/" + EpochFolderName(options.node, epoch);
-  DI_ASSIGN_OR_RETURN(const bool made, files->MakeDirectory(own));
-  if (!made) return Unavailable(own + " exists: the random numbers repeat");
-  DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
-  DI_ASSIGN_OR_RETURN(auto log, IndexLog::Open(files, own));
-  writes_ = std::make_unique<WriteBehind>(&context_, own, epoch, std::move(log));
-  janitor_.Own(own);
-  janitor_.UseWriter(writes_.get());
   return OkStatus();
+}
+
+Result<WriteTarget> KvStore::MakeFolder() {
+  const std::string folder = NamespaceFolder(context_.options.dir, context_.options.namespace_id);
+  WriteTarget target;
+  DI_ASSIGN_OR_RETURN(target.epoch, RandomEpoch());
+  const std::string name = EpochFolderName(context_.options.node, target.epoch);
+  const std::string path = folder + "/" + name;
+  DI_ASSIGN_OR_RETURN(const bool made, context_.files->MakeDirectory(path));
+  if (!made) return Unavailable(path + " exists: the random numbers repeat");
+  DI_RETURN_IF_ERROR(context_.files->SyncDirectory(folder));
+  DI_ASSIGN_OR_RETURN(target.log, IndexLog::Open(context_.files, path));
+  DI_ASSIGN_OR_RETURN(const FileInfo info, context_.files->Stat(path));
+  target.inode = info.inode;
+  if (shared_ != nullptr) DI_RETURN_IF_ERROR(shared_->Join(name, target.epoch));
+  janitor_.Own(path);
+  return target;
+}
+
+// The lock says that earlier epochs of this node are over: they are ours now.
+void KvStore::TakeOver(const std::string& namespace_folder, const EpochFolder& epoch) {
+  if (shared_ != nullptr) {
+    if (shared_->IsOurEarlier(epoch)) (void)shared_->Adopt(epoch);
+    return;
+  }
+  const auto owner = ParseEpochFolderName(epoch.owner);
+  if (!owner || owner->node != context_.options.node) return;
+  const std::string path = namespace_folder + "/" + epoch.name;
+  FolderRecovery recovery(&context_, path);
+  if (const Status status = recovery.Begin(); !status.ok()) {
+    Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", path}, {"status", status}});
+    return;
+  }
+  if (recovery.RemoveIfEmpty()) return;
+  janitor_.Own(path);
+  recoveries_.push_back(std::move(recovery));
+}
+
+void KvStore::GiveFoldersUp() {
+  for (const std::string& folder : janitor_.OwnedFolders()) {
+    for (const uint32_t id : context_.segments.InFolder(folder)) context_.segments.Remove(id);
+  }
+  janitor_.DisownAll();
 }
 
 bool KvStore::LoadNextSegment() {
@@ -107,6 +144,7 @@ bool KvStore::LoadNextSegment() {
 void KvStore::StartThreads() {
   writer_ = std::thread([this] { WriterLoop(); });
   janitor_thread_ = std::thread([this] { JanitorLoop(); });
+  if (shared_ != nullptr) peer_thread_ = std::thread([this] { PeerLoop(); });
 }
 
 KvStore::~KvStore() {
@@ -118,9 +156,10 @@ KvStore::~KvStore() {
   if (writes_ != nullptr) writes_->Wake();
   if (writer_.joinable()) writer_.join();
   if (janitor_thread_.joinable()) janitor_thread_.join();
+  if (peer_thread_.joinable()) peer_thread_.join();
   if (writes_ == nullptr) return;
   writes_->Flush(true);
-  janitor_.WriteTouches();
+  janitor_.ExchangeTouches();
 }
 
 void KvStore::WriterLoop() {
@@ -146,8 +185,23 @@ void KvStore::JanitorLoop() {
   }
 }
 
+void KvStore::PeerLoop() {
+  const auto pause = std::chrono::microseconds(
+      std::min(context_.options.peer_poll_us, context_.options.lease_renew_us));
+  for (std::unique_lock lock(mutex_); !stop_;) {
+    lock.unlock();
+    shared_->Step();
+    lock.lock();
+    stop_signal_.wait_for(lock, pause, [this] { return stop_; });
+  }
+}
+
 LookupResult KvStore::Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const {
   LookupResult result;
+  if (loader_.IsOff()) {
+    result.reason = MissReason::kTierOff;
+    return result;
+  }
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto indexed = context_.index.Find(keys[i]);
     if (!indexed) {
@@ -226,52 +280,6 @@ void KvStore::Touch(std::span<const BlockKey> keys, RetentionClass retention) {
   context_.index.Touch(keys, minute, retention);
 }
 
-Result<int64_t> KvStore::EraseKeys(std::span<const BlockKey> keys) {
-  int64_t erased = 0;
-  for (const BlockKey& key : keys) {
-    const auto indexed = context_.index.Find(key);
-    if (!indexed) continue;
-    const auto info = context_.segments.Find(indexed->location.segment);
-    // Out of the index first: it must not be served while the log is written.
-    context_.Forget(key, *indexed);
-    ++erased;
-    ++context_.counters.erased_blocks;
-    if (!info) continue;
-    DI_RETURN_IF_ERROR(janitor_.LogOp(info->folder, IndexOp::kEraseKey, 0, key, 0));
-    janitor_.RewriteSoon(info->id);
-  }
-  return erased;
-}
-
-Result<int64_t> KvStore::EraseTenant(uint64_t tenant_tag) {
-  int64_t erased = 0;
-  std::vector<std::string> folders;
-  for (const SegmentInfo& info : context_.segments.List()) {
-    auto content = ReadSegment(context_.files, info.path, context_.options.namespace_id);
-    if (!content.ok()) continue;
-    bool hit = false;
-    for (size_t i = 0; i < content->entries.size(); ++i) {
-      const IndexEntry& entry = content->entries[i];
-      if (entry.tenant_tag != tenant_tag) continue;
-      hit = true;
-      const auto indexed = context_.index.Find(entry.key);
-      if (!indexed || indexed->location != BlockLocation{info.id, static_cast<uint32_t>(i)}) {
-        continue;
-      }
-      context_.Forget(entry.key, *indexed);
-      ++erased;
-      ++context_.counters.erased_blocks;
-    }
-    if (!hit) continue;
-    janitor_.RewriteSoon(info.id);
-    if (std::ranges::count(folders, info.folder) == 0) folders.push_back(info.folder);
-  }
-  for (const std::string& folder : folders) {
-    DI_RETURN_IF_ERROR(janitor_.LogOp(folder, IndexOp::kEraseTenant, 0, {}, tenant_tag));
-  }
-  return erased;
-}
-
 bool KvStore::Drain(int64_t deadline_us) {
   while (writes_->busy() && context_.clock->NowUs() < deadline_us) {
     if (context_.options.background_threads) {
@@ -293,9 +301,10 @@ KvStoreStats KvStore::Stats() const {
     ++stats.segments;
     ++stats.segments_by_class[info.superblock.retention % kNumRetentionClasses];
   }
-  stats.disk_bytes = stats.segments * context_.options.layout.segment_bytes();
+  stats.disk_bytes = context_.segments.num_own() * context_.options.layout.segment_bytes();
   stats.tier_state = loader_.TierState();
   stats.read_backend = loader_.backend_name();
+  if (shared_ != nullptr) stats.peers = shared_->Peers();
   return stats;
 }
 

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "kvcache/block_load.h"
+#include "kvcache/erasure.h"
 #include "kvcache/janitor.h"
 #include "kvcache/recovery.h"
+#include "kvcache/shared_folders.h"
 #include "kvcache/store_context.h"
 #include "kvcache/write_behind.h"
 
@@ -55,8 +57,9 @@ struct KvStoreStats {
   int64_t queued_bytes = 0;
   int64_t reads_in_flight = 0;
   std::array<int64_t, kNumRetentionClasses> segments_by_class{};
-  std::string tier_state;    // "on", "degraded: …", "off: …"
-  std::string read_backend;  // "io_uring", "threads", "inline"
+  std::string tier_state;       // "on", "degraded: …", "off: …"
+  std::string read_backend;     // "io_uring", "threads", "inline"
+  std::vector<PeerView> peers;  // in shared mode
 };
 
 class KvStore {
@@ -81,14 +84,16 @@ class KvStore {
 
   // The blocks are never served again; their bytes leave the disk when the janitor has rewritten
   // the segments. The number of blocks erased.
-  Result<int64_t> EraseKeys(std::span<const BlockKey> keys);
-  Result<int64_t> EraseTenant(uint64_t tenant_tag);
+  Result<int64_t> EraseKeys(std::span<const BlockKey> keys) { return eraser_.EraseKeys(keys); }
+  Result<int64_t> EraseTenant(uint64_t tenant_tag) { return eraser_.EraseTenant(tenant_tag); }
 
   // Writes and commits everything queued; then seals, when asked. Not with background threads.
   void Flush(bool seal) { writes_->Flush(seal); }
   // One round of the writer and of the janitor. Not with background threads.
   void RunWriter() { writes_->Step(); }
   std::vector<JanitorAction> RunJanitor() { return janitor_.Step(); }
+  // In shared mode: one look at the other processes. Not with background threads.
+  void RunPeers() { shared_->Step(); }
   // Loads the next segment an earlier process left; false when all are loaded. Not with background
   // threads.
   bool LoadNextSegment();
@@ -109,6 +114,12 @@ class KvStore {
   void StartThreads();
   void WriterLoop();
   void JanitorLoop();
+  void PeerLoop();
+  // Makes an epoch folder of this process and takes part with it.
+  Result<WriteTarget> MakeFolder();
+  void TakeOver(const std::string& namespace_folder, const EpochFolder& epoch);
+  // A peer has adopted the folders of this process: they are read like any other peer's.
+  void GiveFoldersUp();
 
   StoreContext context_;
   std::unique_ptr<FileLock> lock_;
@@ -116,12 +127,15 @@ class KvStore {
   BlockLoader loader_;
   std::unique_ptr<WriteBehind> writes_;
   Janitor janitor_;
+  Eraser eraser_;
+  std::unique_ptr<SharedFolders> shared_;  // in shared mode
 
   std::mutex mutex_;
   std::condition_variable stop_signal_;
   bool stop_ = false;
   std::thread writer_;
   std::thread janitor_thread_;
+  std::thread peer_thread_;
 };
 
 }  // namespace deepinfer

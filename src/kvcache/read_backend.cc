@@ -8,13 +8,23 @@
 #include <vector>
 
 namespace deepinfer {
+
+Status OpenFor(ReadRequest* request) {
+  if (request->file != nullptr) return OkStatus();
+  DI_ASSIGN_OR_RETURN(request->file, request->open());
+  return OkStatus();
+}
+
+void ReadHere(ReadRequest request) {
+  if (const Status opened = OpenFor(&request); !opened.ok()) return request.done(opened);
+  request.done(request.file->ReadAt(request.into, request.offset));
+}
+
 namespace {
 
 class InlineReads final : public ReadBackend {
  public:
-  void Submit(ReadRequest request) override {
-    request.done(request.file->ReadAt(request.into, request.offset));
-  }
+  void Submit(ReadRequest request) override { ReadHere(std::move(request)); }
   const char* name() const override { return "inline"; }
 };
 
@@ -46,10 +56,10 @@ class ThreadReads final : public ReadBackend {
     for (;;) {
       work_.wait(lock, [&] { return stop_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      const ReadRequest request = std::move(queue_.front());
+      ReadRequest request = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
-      request.done(request.file->ReadAt(request.into, request.offset));
+      ReadHere(std::move(request));
       lock.lock();
     }
   }

@@ -16,10 +16,17 @@ namespace deepinfer {
 // One read. Whoever waits for `done` keeps `into` alive until it ran, however late that is.
 struct ReadRequest {
   std::shared_ptr<File> file;
+  // Opens the file on the backend's thread when `file` is null: an open may wait for a network.
+  std::function<Result<std::shared_ptr<File>>()> open;
   std::span<std::byte> into;
   int64_t offset = 0;
   std::function<void(Result<size_t>)> done;
 };
+
+// Opens the file of the request if it is not open yet.
+Status OpenFor(ReadRequest* request);
+// The whole request on this thread.
+void ReadHere(ReadRequest request);
 
 class ReadBackend {
  public:

@@ -135,7 +135,9 @@ Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
   std::memcpy(static_cast<void*>(entries.data()), bytes.data(), bytes.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     const bool in_place = entries[i].page == 1 + static_cast<int64_t>(i) * layout.record_pages();
-    if (!entries[i].IsIntact() || !in_place) return DataCorruption("footer: entry");
+    if (!entries[i].IsIntact() || !entries[i].IsKnown() || !in_place) {
+      return DataCorruption("footer: entry");
+    }
   }
   return entries;
 }

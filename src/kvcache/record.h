@@ -54,7 +54,8 @@ Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
                                             const Superblock& superblock,
                                             std::span<const std::byte> footer);
 
-// The intact entries at the begin of an index log; the rest is a torn tail.
+// The intact entries at the begin of an index log; the rest is a torn tail. Entries that only a
+// later version knows are among them.
 std::vector<IndexEntry> ParseIndexLog(std::span<const std::byte> log);
 
 // The index entry that lists a record.

@@ -5,16 +5,13 @@
 
 #include "base/log.h"
 #include "kvcache/index_log.h"
+#include "kvcache/store_folders.h"
 
 namespace deepinfer {
 namespace {
 
 // Pages of touch.log kept by a reader: far beyond a week of hours for a large store.
 constexpr int64_t kMaxTouchLogBytes = int64_t{4} << 30;
-
-uint64_t PlaceKey(uint32_t segment_number, uint32_t place) {
-  return uint64_t{segment_number} << 32 | place;
-}
 
 }  // namespace
 
@@ -24,6 +21,7 @@ Status FolderRecovery::Begin() {
     const auto parsed = ParseSegmentFileName(name);
     any_segment_ = any_segment_ || parsed.has_value();
     if (parsed && parsed->extension != "bad") names_.push_back(name);
+    if (IsStoreFile(name)) files_to_remove_.push_back(name);
   }
   // Numbers ascend, so the last name is the newest segment.
   std::ranges::sort(names_);
@@ -32,41 +30,22 @@ Status FolderRecovery::Begin() {
 }
 
 bool FolderRecovery::RemoveIfEmpty() {
-  if (!owned_ || any_segment_) return false;
+  if (any_segment_ || keep_log_) return false;
   // The logs speak of segments that are gone. Somebody's other file keeps the folder.
-  for (const char* name : {"/index.log", "/touch.log"}) {
-    (void)context_->files->Remove(folder_ + name);
+  for (const std::string& name : files_to_remove_) {
+    (void)context_->files->Remove(folder_ + "/" + name);
   }
   return context_->files->RemoveDirectory(folder_).ok();
 }
 
-// An erasure hits everything that the log added before it.
 Status FolderRecovery::ReadErasures() {
   DI_ASSIGN_OR_RETURN(const auto entries, ReadIndexLog(context_->files, folder_));
-  const auto is = [](const IndexEntry& entry, IndexOp op) {
-    return entry.op == static_cast<uint8_t>(op);
-  };
-  const bool any = std::ranges::any_of(entries, [&](const IndexEntry& entry) {
-    return is(entry, IndexOp::kEraseKey) || is(entry, IndexOp::kEraseTenant);
-  });
-  if (!any) return OkStatus();
-  std::unordered_multimap<BlockKey, uint64_t, BlockKeyHash> by_key;
-  std::unordered_multimap<uint64_t, uint64_t> by_tenant;
-  for (const IndexEntry& entry : entries) {
-    if (is(entry, IndexOp::kAdd)) {
-      const uint64_t place = PlaceKey(entry.segment_number, entry.page);
-      by_key.emplace(entry.key, place);
-      by_tenant.emplace(entry.tenant_tag, place);
-    } else if (is(entry, IndexOp::kEraseKey)) {
-      const auto [first, last] = by_key.equal_range(entry.key);
-      for (auto it = first; it != last; ++it) erased_.insert(it->second);
-      by_key.erase(first, last);
-    } else if (is(entry, IndexOp::kEraseTenant)) {
-      const auto [first, last] = by_tenant.equal_range(entry.tenant_tag);
-      for (auto it = first; it != last; ++it) erased_.insert(it->second);
-      by_tenant.erase(first, last);
-    }
-  }
+  erased_ = ErasedPlaces(entries);
+  const int64_t now_s = context_->wall_clock->UnixNs() / 1'000'000'000;
+  keep_log_ =
+      context_->options.shared && std::ranges::any_of(entries, [&](const IndexEntry& entry) {
+        return IsErasure(entry) && now_s - int64_t{entry.page} < kErasureMemorySeconds;
+      });
   return OkStatus();
 }
 
@@ -82,7 +61,7 @@ Status FolderRecovery::ReadTouches() {
     const uint32_t minute = StoreMinute(int64_t{page.hour} * kNsPerHour);
     for (size_t i = 0; i < page.count; ++i) {
       Touched& touched =
-          touched_[PlaceKey(page.items[i].segment_number, page.items[i].record_index)];
+          touched_[LogPlace(page.items[i].segment_number, page.items[i].record_index)];
       touched.minute = std::max(touched.minute, minute);
       touched.touches = static_cast<uint8_t>(
           std::min<uint32_t>(uint32_t{touched.touches} + page.items[i].touches, 255));
@@ -106,7 +85,7 @@ uint32_t FolderRecovery::Load(const std::string& name) {
     // Kept for people to look at; a file of another version may be read by its own program.
     if (content.status().code() != StatusCode::kDataCorruption) {
       ++context_->counters.foreign_segments;
-    } else if (owned_) {
+    } else {
       ++context_->counters.quarantined_segments;
       (void)context_->files->Rename(path, path.substr(0, path.rfind('.')) + ".bad");
     }
@@ -118,16 +97,17 @@ uint32_t FolderRecovery::Load(const std::string& name) {
     return 0;
   }
   const bool open = name.ends_with(".open");
-  if (owned_ && content->entries.empty() && open) {
+  if (content->entries.empty() && open) {
     (void)context_->files->Remove(path);
     return 0;
   }
-  if (owned_ && (open || !content->from_footer)) {
+  if (open || !content->from_footer) {
     const auto now_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
     auto sealed = SealScanned(context_->files, path, *content, now_ns);
     if (sealed.ok()) {
       path = *std::move(sealed);
       ++context_->counters.sealed_segments;
+      LogFound(content->entries);
     } else {
       Log(LogLevel::kWarning, "kv.segment_not_sealed",
           {{"path", path}, {"status", sealed.status()}});
@@ -144,8 +124,22 @@ uint32_t FolderRecovery::Load(const std::string& name) {
   return AddToIndex(id, *content) ? id : 0;
 }
 
-bool FolderRecovery::IsErased(const IndexEntry& entry) const {
-  return erased_.contains(PlaceKey(entry.segment_number, entry.page));
+// Records that were on disk before their group was logged: from now on erasures and peers see them.
+void FolderRecovery::LogFound(std::span<const IndexEntry> found) {
+  const auto logged = ReadIndexLog(context_->files, folder_);
+  if (!logged.ok() || found.empty()) return;
+  std::unordered_set<uint32_t> pages;
+  for (const IndexEntry& entry : *logged) {
+    if (entry.Is(IndexOp::kAdd) && entry.segment_number == found.front().segment_number) {
+      pages.insert(entry.page);
+    }
+  }
+  std::vector<IndexEntry> missing(found.begin(), found.end());
+  std::erase_if(missing, [&](const IndexEntry& entry) { return pages.contains(entry.page); });
+  auto log = IndexLog::Open(context_->files, folder_);
+  if (!log.ok()) return;
+  if (!missing.empty()) (void)(*log)->Append(missing);
+  (void)(*log)->AppendSegmentOp(IndexOp::kSegmentSealed, found.front().segment_number);
 }
 
 bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
@@ -164,7 +158,7 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
   bool any_erased = false;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     const IndexEntry& entry = content.entries[i];
-    if (IsErased(entry)) {
+    if (erased_.contains(LogPlace(entry.segment_number, entry.page))) {
       any_erased = true;
       continue;
     }
@@ -174,14 +168,12 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
     block.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(entry.replay_gen, 255));
     block.tenant = context_->tenants.SlotOf(entry.tenant_tag);
     block.touched_minute = StoreMinute(touched_ns);
-    if (const auto it = touched_.find(PlaceKey(entry.segment_number, static_cast<uint32_t>(i)));
+    if (const auto it = touched_.find(LogPlace(entry.segment_number, static_cast<uint32_t>(i)));
         it != touched_.end()) {
       block.touched_minute = std::max(block.touched_minute, it->second.minute);
       block.touches = it->second.touches;
     }
-    if (context_->index.Insert(entry.key, block)) {
-      context_->tenants.Charge(block.tenant, context_->options.layout.record_bytes());
-    }
+    (void)context_->Enter(entry.key, block);
   }
   return any_erased;
 }

@@ -16,13 +16,13 @@ namespace deepinfer {
 // The segments of one epoch folder with what its logs say about them.
 class FolderRecovery {
  public:
-  // owned: seal open segments, rename broken ones; else only read (another owner's folder).
-  FolderRecovery(StoreContext* context, std::string folder, bool owned)
-      : context_(context), folder_(std::move(folder)), owned_(owned) {}
+  // The folder is ours: open segments are sealed, broken ones renamed.
+  FolderRecovery(StoreContext* context, std::string folder)
+      : context_(context), folder_(std::move(folder)) {}
 
   // Reads the logs and lists the segments. not_found when the folder is gone.
   Status Begin();
-  // Removes an owned folder that holds no segment, not even a bad one; false when it stays.
+  // Removes a folder that holds no segment, not even a bad one; false when it stays.
   bool RemoveIfEmpty();
   // Number of segment files still to be loaded.
   size_t remaining() const { return names_.size(); }
@@ -37,18 +37,19 @@ class FolderRecovery {
   };
   Status ReadTouches();
   Status ReadErasures();
-  bool IsErased(const IndexEntry& entry) const;
   uint32_t Load(const std::string& name);
+  void LogFound(std::span<const IndexEntry> found);
   // True when records were left out because they are erased.
   bool AddToIndex(uint32_t id, const SegmentContent& content);
 
   StoreContext* context_;
   std::string folder_;
-  bool owned_;
   bool any_segment_ = false;
+  bool keep_log_ = false;  // it holds erasures that others may not have read
+  std::vector<std::string> files_to_remove_;
   std::vector<std::string> names_;                 // last is next
   std::unordered_map<uint64_t, Touched> touched_;  // by segment number and record
-  std::unordered_set<uint64_t> erased_;            // by segment number and page
+  std::unordered_set<uint64_t> erased_;            // LogPlace of records
 };
 
 }  // namespace deepinfer

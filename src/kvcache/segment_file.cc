@@ -21,6 +21,23 @@ Status WritePages(File* file, std::span<const std::byte> bytes, int64_t offset) 
   return file->WriteAt(aligned.bytes(), offset);
 }
 
+Result<Superblock> SuperblockOf(File* file, const std::string& path,
+                                const Sha256Digest& namespace_id) {
+  PageBuffer page(kPageBytes);
+  if (!page.ok()) return ResourceExhausted("no memory for a page");
+  DI_RETURN_IF_ERROR(ReadExactly(file, page.bytes(), 0).Annotate(path));
+  const auto superblock = FromBytes<Superblock>(page.bytes());
+  if (superblock.magic == kSegmentMagic && superblock.version != kFormatVersion) {
+    return Unsupported(fmt::format("{}: version {}", path, superblock.version));
+  }
+  if (!superblock.IsIntact()) return DataCorruption(path + ": superblock");
+  if (superblock.namespace_id != namespace_id) {
+    return DataCorruption(path + ": superblock of another namespace");
+  }
+  DI_RETURN_IF_ERROR(superblock.Layout().status());
+  return superblock;
+}
+
 // Footer, durable, then the sealed name, durable.
 Result<std::string> WriteFooterAndRename(FileSystem* files, File* file, const std::string& path,
                                          const KvBlockLayout& layout, const Superblock& superblock,
@@ -126,21 +143,17 @@ Result<std::vector<IndexEntry>> ScanRecords(File* file, const KvBlockLayout& lay
   return entries;
 }
 
+Result<Superblock> ReadSuperblock(FileSystem* files, const std::string& path,
+                                  const Sha256Digest& namespace_id) {
+  DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kRead, false));
+  return SuperblockOf(file.get(), path, namespace_id);
+}
+
 Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
                                    const Sha256Digest& namespace_id) {
   DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kRead, false));
-  PageBuffer page(kPageBytes);
-  if (!page.ok()) return ResourceExhausted("no memory for a page");
-  DI_RETURN_IF_ERROR(ReadExactly(file.get(), page.bytes(), 0).Annotate(path));
   SegmentContent content;
-  content.superblock = FromBytes<Superblock>(page.bytes());
-  if (content.superblock.magic == kSegmentMagic && content.superblock.version != kFormatVersion) {
-    return Unsupported(fmt::format("{}: version {}", path, content.superblock.version));
-  }
-  if (!content.superblock.IsIntact()) return DataCorruption(path + ": superblock");
-  if (content.superblock.namespace_id != namespace_id) {
-    return DataCorruption(path + ": superblock of another namespace");
-  }
+  DI_ASSIGN_OR_RETURN(content.superblock, SuperblockOf(file.get(), path, namespace_id));
   DI_ASSIGN_OR_RETURN(content.layout, content.superblock.Layout());
   const KvBlockLayout& layout = content.layout;
 

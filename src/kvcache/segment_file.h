@@ -68,6 +68,10 @@ struct SegmentContent {
   uint64_t sealed_ns = 0;           // 0 when scanned
 };
 
+// The superblock at the begin of `path`, with a layout that makes sense. Errors like ReadSegment.
+Result<Superblock> ReadSuperblock(FileSystem* files, const std::string& path,
+                                  const Sha256Digest& namespace_id);
+
 // What the segment at `path` holds. not_found when it is gone, unsupported for another version,
 // data_corruption when not even the superblock can be believed.
 Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,

@@ -43,14 +43,31 @@ void SegmentTable::Remove(uint32_t id) {
   std::erase(opened_, id);
 }
 
+std::shared_ptr<File> SegmentTable::OpenedFile(uint32_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = segments_.find(id);
+  if (it == segments_.end() || it->second.info.state == SegmentState::kQuarantined) return nullptr;
+  return it->second.file;
+}
+
 Result<std::shared_ptr<File>> SegmentTable::OpenForRead(uint32_t id) {
+  const auto info = Find(id);
+  if (!info) return NotFound("the segment is gone");
+  if (info->state == SegmentState::kQuarantined) return NotFound("segment in quarantine");
+  if (auto file = OpenedFile(id)) return file;
+  auto opened = files_->Open(info->path, OpenMode::kRead, direct_);
+  if (opened.status().code() == StatusCode::kNotFound && info->state == SegmentState::kOpen) {
+    // Sealed since we heard of it.
+    opened = files_->Open(info->path.substr(0, info->path.rfind('.')) + ".seg", OpenMode::kRead,
+                          direct_);
+  }
+  DI_RETURN_IF_ERROR(opened.status());
+  std::shared_ptr<File> file = *std::move(opened);
   const std::lock_guard lock(mutex_);
   const auto it = segments_.find(id);
   if (it == segments_.end()) return NotFound("the segment is gone");
   Entry& entry = it->second;
-  if (entry.info.state == SegmentState::kQuarantined) return NotFound("segment in quarantine");
-  if (entry.file != nullptr) return entry.file;
-  DI_ASSIGN_OR_RETURN(auto file, files_->Open(entry.info.path, OpenMode::kRead, direct_));
+  if (entry.file != nullptr) return entry.file;  // another thread was faster
   if (opened_.size() >= kMaxOpenFiles) {
     if (const auto oldest = segments_.find(opened_.front()); oldest != segments_.end()) {
       oldest->second.file = nullptr;
@@ -62,9 +79,37 @@ Result<std::shared_ptr<File>> SegmentTable::OpenForRead(uint32_t id) {
   return entry.file;
 }
 
-int64_t SegmentTable::size() const {
+Residence SegmentTable::ResidenceOf(uint32_t id) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(segments_.size());
+  const auto it = segments_.find(id);
+  if (it == segments_.end()) return Residence::kGone;
+  return it->second.info.peer ? Residence::kPeer : Residence::kOwn;
+}
+
+std::vector<uint32_t> SegmentTable::InFolder(const std::string& folder) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint32_t> ids;
+  for (const auto& [id, entry] : segments_) {
+    if (entry.info.folder == folder) ids.push_back(id);
+  }
+  return ids;
+}
+
+int64_t SegmentTable::num_own() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(segments_, [](const auto& item) { return !item.second.info.peer; });
+}
+
+void SegmentTable::NoteMissing(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  missing_.insert(id);
+}
+
+std::vector<uint32_t> SegmentTable::TakeMissing() {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint32_t> missing(missing_.begin(), missing_.end());
+  missing_.clear();
+  return missing;
 }
 
 uint16_t TenantTable::SlotOf(uint64_t tag) {
@@ -101,8 +146,29 @@ std::map<uint64_t, int64_t> TenantTable::Bytes() const {
   return bytes;
 }
 
+bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
+  if (index.Insert(key, block)) {
+    tenants.Charge(block.tenant, options.layout.record_bytes());
+    return true;
+  }
+  const auto existing = index.Find(key);
+  if (!existing || segments.ResidenceOf(existing->location.segment) == Residence::kOwn) {
+    return false;
+  }
+  return index.Move(key, existing->location, block.location);
+}
+
 void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {
   if (index.Erase(key, block.location)) {
+    tenants.Charge(block.tenant, -options.layout.record_bytes());
+  }
+}
+
+void StoreContext::ForgetSegments(const std::set<uint32_t>& ids) {
+  if (ids.empty()) return;
+  const auto forgotten = index.EraseIf(
+      [&](const IndexedBlock& block) { return ids.contains(block.location.segment); });
+  for (const IndexedBlock& block : forgotten) {
     tenants.Charge(block.tenant, -options.layout.record_bytes());
   }
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,8 @@ struct StoreCounters {
   std::atomic<int64_t> sealed_segments{0};
   std::atomic<int64_t> moved_buckets{0};
   std::atomic<int64_t> clock_jumps{0};
+  std::atomic<int64_t> adopted_folders{0};
+  std::atomic<int64_t> fenced{0};  // our own folder was adopted by a peer
   // Blocks taken before their deadline, by class.
   std::array<std::atomic<int64_t>, kNumRetentionClasses> retention_breaches{};
 };
@@ -54,11 +57,16 @@ struct SegmentInfo {
   Superblock superblock;
   SegmentState state = SegmentState::kSealed;
   int64_t num_records = 0;
+  bool peer = false;      // in a folder that another process owns
   int32_t faults = 0;     // records that failed a check
+  bool rewrite = false;   // holds erased records: to be rewritten without them
   bool draining = false;  // its live records are being copied; removed when they are gone
 };
 
-// Segments by number. Thread rule: any thread, one lock.
+// Who owns a segment.
+enum class Residence : uint8_t { kGone, kOwn, kPeer };
+
+// Segments by number. Thread rule: any thread, one lock, never held during a system call.
 class SegmentTable {
  public:
   SegmentTable(FileSystem* files, bool direct) : files_(files), direct_(direct) {}
@@ -76,7 +84,16 @@ class SegmentTable {
   // The file for reading, opened when needed. not_found for segments that are gone or not to be
   // read.
   Result<std::shared_ptr<File>> OpenForRead(uint32_t id);
-  int64_t size() const;
+  // The same without a system call; null when it would take one.
+  std::shared_ptr<File> OpenedFile(uint32_t id) const;
+  Residence ResidenceOf(uint32_t id) const;
+  // The numbers of the segments in a folder.
+  std::vector<uint32_t> InFolder(const std::string& folder) const;
+  // Segments of this process, peers' not counted.
+  int64_t num_own() const;
+  // Peers' segments whose file was not where it was expected, since the last call.
+  void NoteMissing(uint32_t id);
+  std::vector<uint32_t> TakeMissing();
 
  private:
   struct Entry {
@@ -91,6 +108,7 @@ class SegmentTable {
   mutable std::mutex mutex_;
   std::map<uint32_t, Entry> segments_;
   std::vector<uint32_t> opened_;  // oldest first
+  std::set<uint32_t> missing_;
   uint32_t next_id_ = 1;
 };
 
@@ -119,8 +137,13 @@ struct StoreContext {
   const RetentionPolicy& Policy(RetentionClass retention) const {
     return options.retention[static_cast<size_t>(retention)];
   }
+  // The block lies at this place, which this process owns or a peer does. A new entry, or a better
+  // place for one whose segment is gone or belongs to a peer. True when the index points there now.
+  bool Enter(const BlockKey& key, const IndexedBlock& block);
   // The block is gone from the index for good; returns its bytes to the tenant.
   void Forget(const BlockKey& key, const IndexedBlock& block);
+  // The segments are gone: their entries are forgotten. Looks at the whole index.
+  void ForgetSegments(const std::set<uint32_t>& ids);
 
   KvStoreOptions options;
   FileSystem* files;

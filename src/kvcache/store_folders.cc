@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxTextBytes = 65'536;
 constexpr size_t kEpochDigits = 16;
+constexpr std::string_view kAdopted = ".adopted-by-";
 
 Status FillRandom(std::span<uint8_t> bytes) {
   const ssize_t count = getrandom(bytes.data(), bytes.size(), 0);
@@ -62,8 +63,7 @@ std::string EpochFolderName(const std::string& node, uint64_t epoch) {
 
 std::optional<EpochFolder> ParseEpochFolderName(std::string_view name) {
   if (name.size() < kEpochDigits + 2) return std::nullopt;
-  // "node-epoch", and behind it what an adopter appended.
-  const size_t end = std::min(name.find(".adopted-by-"), name.size());
+  const size_t end = std::min(name.find(kAdopted), name.size());
   if (end < kEpochDigits + 2 || name[end - kEpochDigits - 1] != '-') return std::nullopt;
   EpochFolder folder;
   folder.name = name;
@@ -71,7 +71,17 @@ std::optional<EpochFolder> ParseEpochFolderName(std::string_view name) {
   const std::string_view digits = name.substr(end - kEpochDigits, kEpochDigits);
   const auto [last, error] = std::from_chars(digits.begin(), digits.end(), folder.epoch, 16);
   if (error != std::errc() || last != digits.end()) return std::nullopt;
+  folder.owner = end == name.size() ? name : name.substr(end + kAdopted.size());
   return folder;
+}
+
+std::string AdoptedFolderName(const EpochFolder& folder, const std::string& adopter) {
+  return EpochFolderName(folder.node, folder.epoch) + std::string(kAdopted) + adopter;
+}
+
+bool IsStoreFile(std::string_view name) {
+  return name == "index.log" || name == "lease" || name == "probe" ||
+         (name.starts_with("touch") && name.ends_with(".log"));
 }
 
 Result<std::vector<EpochFolder>> ListEpochFolders(FileSystem* files,

@@ -23,17 +23,23 @@ std::string NamespaceFolder(const std::string& root, const Sha256Digest& namespa
 Status PrepareNamespace(FileSystem* files, const std::string& root,
                         const Sha256Digest& namespace_id, const std::string& text);
 
-// "<node>-<epoch, 16 hex>", and whether the name's node is this one.
+// "<node>-<epoch, 16 hex>", and behind it ".adopted-by-<the same of the adopter>" when the owner
+// died.
 std::string EpochFolderName(const std::string& node, uint64_t epoch);
 struct EpochFolder {
   std::string name;
   std::string node;
   uint64_t epoch = 0;
+  std::string owner;  // name of the folder of whoever owns this one: itself, or the adopter's
 };
+std::string AdoptedFolderName(const EpochFolder& folder, const std::string& adopter);
 std::optional<EpochFolder> ParseEpochFolderName(std::string_view name);
 // Every epoch folder of a namespace.
 Result<std::vector<EpochFolder>> ListEpochFolders(FileSystem* files,
                                                   const std::string& namespace_folder);
+
+// Files of an epoch folder besides its segments.
+bool IsStoreFile(std::string_view name);
 
 // A new random number from the system, for epochs.
 Result<uint64_t> RandomEpoch();

@@ -13,11 +13,6 @@ namespace {
 constexpr int64_t kMaxNamespaceBytes = 65'536;
 constexpr size_t kKeyDigits = 64;
 
-// Files of an epoch folder besides segments.
-bool IsKnownFile(const std::string& name) {
-  return name == "index.log" || name == "touch.log" || name == "lease";
-}
-
 Result<Sha256Digest> NamespaceOf(FileSystem* files, const std::string& folder) {
   DI_ASSIGN_OR_RETURN(const auto bytes,
                       ReadWholeFile(files, folder + "/ns.toml", kMaxNamespaceBytes));
@@ -119,7 +114,7 @@ Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& vie
     const auto names = files->List(view.folder + "/" + epoch.name);
     if (!names.ok()) continue;
     for (const std::string& name : *names) {
-      if (ParseSegmentFileName(name) || IsKnownFile(name)) continue;
+      if (ParseSegmentFileName(name) || IsStoreFile(name)) continue;
       report.problems.push_back({view.folder + "/" + epoch.name + "/" + name, -1, "unknown file"});
     }
   }

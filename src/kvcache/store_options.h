@@ -42,7 +42,16 @@ struct KvStoreOptions {
   int32_t io_depth = 64;                      // reads in flight with io_uring
   bool direct_io = true;                      // where the file system can
   bool io_uring = true;                       // where the kernel allows it
-  // False: the caller runs RunWriter and RunJanitor (tests, tools, virtual time).
+  // Several processes, also on several hosts, share the root: each has its own node name, writes
+  // below its own folder and reads everyone's (kv_format.md §21).
+  bool shared = false;
+  int64_t lease_renew_us = 10'000'000;
+  int64_t lease_dead_us = 60'000'000;   // age of a lease from which its owner may be dead
+  int64_t lease_watch_us = 30'000'000;  // for so long a peer must have seen it stand still
+  int64_t peer_poll_us = 100'000;       // between looks at the logs of peers
+  int64_t peer_scan_us = 2'000'000;     // between looks for new folders
+  std::string boot_id;                  // of the running system; empty: asked of it
+  // False: the caller runs RunWriter, RunPeers and RunJanitor (tests, tools, virtual time).
   bool background_threads = true;
   // Share of live records from which on a segment's file is kept and its bucket moved.
   double move_bucket_live_share = 0.7;

@@ -43,11 +43,6 @@ class UringReads final : public ReadBackend {
   }
 
   void Submit(ReadRequest request) override {
-    // A file without a descriptor is not the kernel's to read.
-    if (request.file->descriptor() < 0) {
-      request.done(request.file->ReadAt(request.into, request.offset));
-      return;
-    }
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(request));
@@ -67,15 +62,18 @@ class UringReads final : public ReadBackend {
     ArmEvent();
     int32_t in_flight = 0;
     for (;;) {
+      std::deque<ReadRequest> taken;
       {
         const std::lock_guard lock(mutex_);
-        while (in_flight < depth_ && !queue_.empty()) {
-          Start(std::move(queue_.front()));
+        if (stop_ && in_flight == 0 && queue_.empty()) return;
+        while (in_flight + static_cast<int32_t>(taken.size()) < depth_ && !queue_.empty()) {
+          taken.push_back(std::move(queue_.front()));
           queue_.pop_front();
-          ++in_flight;
         }
-        if (stop_ && in_flight == 0) return;
       }
+      for (ReadRequest& request : taken) in_flight += Start(std::move(request)) ? 1 : 0;
+      // Requests that ended at once may have left nothing to wait for.
+      if (!taken.empty() && in_flight == 0) continue;
       io_uring_submit_and_wait(&ring_, 1);
       io_uring_cqe* completion = nullptr;
       while (io_uring_peek_cqe(&ring_, &completion) == 0) {
@@ -98,13 +96,24 @@ class UringReads final : public ReadBackend {
     io_uring_sqe_set_data(entry, nullptr);
   }
 
-  void Start(ReadRequest request) {
+  // False when the request ended at once.
+  bool Start(ReadRequest request) {
+    if (const Status opened = OpenFor(&request); !opened.ok()) {
+      request.done(opened);
+      return false;
+    }
+    // A file without a descriptor is not the kernel's to read.
+    if (request.file->descriptor() < 0) {
+      ReadHere(std::move(request));
+      return false;
+    }
     auto* owned = new ReadRequest(std::move(request));  // comes back with its completion
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     io_uring_prep_read(entry, owned->file->descriptor(), owned->into.data(),
                        static_cast<unsigned>(owned->into.size()),
                        static_cast<uint64_t>(owned->offset));
     io_uring_sqe_set_data(entry, owned);
+    return true;
   }
 
   static void Finish(std::unique_ptr<ReadRequest> request, int32_t result) {

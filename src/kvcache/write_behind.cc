@@ -17,11 +17,22 @@ constexpr size_t kMaxOpenSegments = 8;
 // segment will not fill up.
 constexpr int64_t kBucketGraceUs = int64_t{60} * 1'000'000;
 
+constexpr int64_t kNewFolderPauseUs = 1'000'000;
+
 }  // namespace
 
-WriteBehind::WriteBehind(StoreContext* context, std::string folder, uint64_t epoch,
-                         std::unique_ptr<IndexLog> log)
-    : context_(context), folder_(std::move(folder)), epoch_(epoch), log_(std::move(log)) {}
+WriteBehind::WriteBehind(StoreContext* context, WriteTarget target, NewTarget new_target)
+    : context_(context), new_target_(std::move(new_target)), target_(std::move(target)) {}
+
+std::string WriteBehind::folder() const {
+  const std::lock_guard lock(mutex_);
+  return target_.folder();
+}
+
+std::shared_ptr<IndexLog> WriteBehind::LogFor(const std::string& folder) const {
+  const std::lock_guard lock(mutex_);
+  return target_.folder() == folder ? target_.log : nullptr;
+}
 
 PublishResult WriteBehind::Enqueue(BlockWrite write) {
   const auto size = static_cast<int64_t>(write.record.bytes().size());
@@ -37,6 +48,7 @@ PublishResult WriteBehind::Enqueue(BlockWrite write) {
     return PublishResult::kExists;
   }
   queued_bytes_ += size;
+  write.serial = next_serial_++;
   queue_.push_back(std::move(write));
   ++context_->counters.published;
   work_.notify_one();
@@ -66,6 +78,7 @@ void WriteBehind::WaitForWork(int64_t wait_us) {
 void WriteBehind::Wake() { work_.notify_all(); }
 
 void WriteBehind::Step() {
+  if ((fenced_ || fence_suspected_) && !HoldsFolder()) return;
   WriteQueued();
   const int64_t age_us = context_->clock->NowUs() - group_began_us_;
   if (!group_.empty() && (age_us >= context_->options.group_commit_us ||
@@ -99,11 +112,19 @@ void WriteBehind::WriteQueued() {
 
 void WriteBehind::Write(BlockWrite write) {
   RecordHeader& header = write.header;
+  if (fenced_) return Drop(header.key);
+  {
+    const std::lock_guard lock(mutex_);
+    if (IsUnwanted(header.key, header.tenant_tag, write.serial)) {
+      pending_.erase(header.key);
+      return;
+    }
+  }
   const auto retention = static_cast<RetentionClass>(header.retention);
   OpenSegment* segment =
       SegmentFor(retention, context_->Policy(retention).BucketOf(write.deadline_ns));
   if (segment == nullptr) return Drop(header.key);
-  header.writer_id = epoch_;
+  header.writer_id = target_.epoch;
   header.sequence = next_sequence_++;
   SealRecord(context_->options.layout, header, write.record.bytes());
   const int64_t place = segment->writer->num_records();
@@ -118,7 +139,7 @@ void WriteBehind::Write(BlockWrite write) {
   group_bytes_ += static_cast<int64_t>(write.record.bytes().size());
   group_.push_back({*entry, segment->id, static_cast<uint32_t>(place),
                     StoreMinute(static_cast<int64_t>(header.created_ns)),
-                    (header.flags & kRecordAbsoluteDeadline) != 0, write.copy_of});
+                    (header.flags & kRecordAbsoluteDeadline) != 0, write.copy_of, write.serial});
 }
 
 WriteBehind::OpenSegment* WriteBehind::SegmentFor(RetentionClass retention, uint64_t bucket_hour) {
@@ -153,7 +174,7 @@ Superblock WriteBehind::NewSuperblock(RetentionClass retention, uint64_t bucket_
   superblock.capacity = static_cast<uint32_t>(layout.segment_capacity());
   superblock.footer_pages = static_cast<uint32_t>(layout.footer_pages());
   superblock.namespace_id = context_->options.namespace_id;
-  superblock.writer_id = epoch_;
+  superblock.writer_id = target_.epoch;
   superblock.segment_number = next_segment_++;
   superblock.created_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
   superblock.bucket_hour = bucket_hour;
@@ -166,7 +187,7 @@ Superblock WriteBehind::NewSuperblock(RetentionClass retention, uint64_t bucket_
 WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
                                                      uint64_t bucket_hour) {
   const Superblock superblock = NewSuperblock(retention, bucket_hour);
-  auto writer = SegmentWriter::Create(context_->files, folder_, context_->options.layout,
+  auto writer = SegmentWriter::Create(context_->files, target_.folder(), context_->options.layout,
                                       superblock, context_->options.direct_io);
   if (!writer.ok()) {
     ++context_->counters.write_errors;
@@ -175,7 +196,7 @@ WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
   }
   SegmentInfo info;
   info.path = (*writer)->path();
-  info.folder = folder_;
+  info.folder = target_.folder();
   info.number = superblock.segment_number;
   info.superblock = superblock;
   info.state = SegmentState::kOpen;
@@ -188,7 +209,7 @@ WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
 }
 
 void WriteBehind::Commit() {
-  if (group_.empty()) return;
+  if (group_.empty() || !HoldsFolder()) return;
   for (size_t i = 0; i < open_.size();) {
     if (open_[i].dirty) {
       if (const Status status = open_[i].writer->Sync(); !status.ok()) {
@@ -202,21 +223,103 @@ void WriteBehind::Commit() {
   }
   std::vector<IndexEntry> entries;
   for (const Uncommitted& block : group_) entries.push_back(block.entry);
-  if (const Status status = log_->Append(entries); !status.ok()) {
+  if (const Status status = target_.log->Append(entries); !status.ok()) {
     ++context_->counters.write_errors;
     Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
     // Without the log an erasure could not be told from an earlier write: give the group up.
     for (const Uncommitted& block : group_) Drop(block.entry.key);
   } else {
     for (const Uncommitted& block : group_) Publish(block);
+    EraseUnwanted(group_);
   }
   group_.clear();
   group_bytes_ = 0;
 }
 
+bool WriteBehind::HoldsFolder() {
+  if (!context_->options.shared) return true;
+  const int64_t now_us = context_->clock->NowUs();
+  if (!fenced_) {
+    fence_suspected_ = false;
+    const auto folder = context_->files->Stat(target_.folder());
+    const bool gone = folder.status().code() == StatusCode::kNotFound ||
+                      (folder.ok() && folder->inode != target_.inode);
+    // A file system that does not answer is no proof; the writes that follow will tell.
+    if (!gone) return true;
+    Log(LogLevel::kWarning, "kv.folder_adopted_by_a_peer", {{"path", target_.folder()}});
+    ++context_->counters.fenced;
+    fenced_ = true;
+    retry_us_ = now_us;
+    for (const Uncommitted& block : group_) Drop(block.entry.key);
+    group_.clear();
+    group_bytes_ = 0;
+    open_.clear();
+  }
+  if (now_us < retry_us_) return false;
+  auto target = new_target_();
+  if (!target.ok()) {
+    Log(LogLevel::kWarning, "kv.no_new_folder", {{"status", target.status()}});
+    retry_us_ = now_us + kNewFolderPauseUs;
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  target_ = *std::move(target);
+  next_sequence_ = 1;
+  next_segment_ = 1;
+  fenced_ = false;
+  return true;
+}
+
+void WriteBehind::Discard(std::span<const BlockKey> keys) {
+  const std::lock_guard lock(mutex_);
+  for (const BlockKey& key : keys) {
+    if (pending_.contains(key)) unwanted_keys_[key] = next_serial_;
+  }
+}
+
+void WriteBehind::DiscardTenant(uint64_t tenant_tag) {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) unwanted_tenants_[tenant_tag] = next_serial_;
+}
+
+bool WriteBehind::IsUnwanted(const BlockKey& key, uint64_t tenant_tag, uint64_t serial) const {
+  const auto by_key = unwanted_keys_.find(key);
+  if (by_key != unwanted_keys_.end() && serial < by_key->second) return true;
+  const auto by_tenant = unwanted_tenants_.find(tenant_tag);
+  return by_tenant != unwanted_tenants_.end() && serial < by_tenant->second;
+}
+
+// The erasure stands in the log before the blocks it means: it is said again behind them.
+void WriteBehind::EraseUnwanted(std::span<const Uncommitted> group) {
+  std::vector<IndexEntry> erasures;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Uncommitted& block : group) {
+      if (!IsUnwanted(block.entry.key, block.entry.tenant_tag, block.serial)) continue;
+      erasures.push_back(EraseKeyEntry(block.entry.key, context_->wall_clock->UnixNs()));
+    }
+    if (pending_.empty()) {
+      unwanted_keys_.clear();
+      unwanted_tenants_.clear();
+    }
+  }
+  if (erasures.empty()) return;
+  if (const Status status = target_.log->Append(erasures); !status.ok()) {
+    Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
+  }
+}
+
 void WriteBehind::Publish(const Uncommitted& block) {
   const BlockLocation location{block.segment, block.record};
-  if (block.copy_of) {
+  bool unwanted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    unwanted = IsUnwanted(block.entry.key, block.entry.tenant_tag, block.serial);
+  }
+  if (unwanted) {
+    ++context_->counters.erased_blocks;
+    context_->segments.Update(block.segment, [](SegmentInfo* info) { info->rewrite = true; });
+  } else if (block.copy_of) {
     // False when the block was erased or dropped meanwhile: then the copy is not wanted either.
     if (context_->index.Move(block.entry.key, *block.copy_of, location)) {
       ++context_->counters.copied_blocks;
@@ -229,10 +332,7 @@ void WriteBehind::Publish(const Uncommitted& block) {
     indexed.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(block.entry.replay_gen, 255));
     indexed.tenant = context_->tenants.SlotOf(block.entry.tenant_tag);
     indexed.touched_minute = block.touched_minute;
-    if (context_->index.Insert(block.entry.key, indexed)) {
-      context_->tenants.Charge(indexed.tenant, context_->options.layout.record_bytes());
-      ++context_->counters.written_blocks;
-    }
+    if (context_->Enter(block.entry.key, indexed)) ++context_->counters.written_blocks;
   }
   context_->segments.Update(block.segment, [&](SegmentInfo* info) {
     info->num_records = std::max<int64_t>(info->num_records, int64_t{block.record} + 1);
@@ -266,7 +366,8 @@ void WriteBehind::Seal(uint32_t id) {
   });
   ++context_->counters.sealed_segments;
   const auto number = static_cast<uint32_t>(segment.writer->superblock().segment_number);
-  if (const Status status = log_->AppendOp(IndexOp::kSegmentSealed, number, {}, 0); !status.ok()) {
+  if (const Status status = target_.log->AppendSegmentOp(IndexOp::kSegmentSealed, number);
+      !status.ok()) {
     // Peers notice the new name at their next look at the folder.
     Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
   }

@@ -4,11 +4,16 @@
 // Thread rule: Enqueue from any thread; Step and Flush from one at a time. Owner: the store.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -26,15 +31,25 @@ struct BlockWrite {
   int64_t deadline_ns = 0;  // decides the bucket
   // A copy of this record: the index moves to the copy instead of gaining an entry.
   std::optional<BlockLocation> copy_of;
+  uint64_t serial = 0;  // given by the queue
 };
 
 enum class PublishResult : uint8_t { kQueued, kExists, kDroppedFull, kDroppedQuota, kDroppedOff };
 
+// The epoch folder a process writes to.
+struct WriteTarget {
+  uint64_t epoch = 0;
+  std::shared_ptr<IndexLog> log;
+  uint64_t inode = 0;  // of the folder: another one at its path is not ours
+  const std::string& folder() const { return log->folder(); }
+};
+
 class WriteBehind {
  public:
-  // Writes below context->options of the given epoch folder.
-  WriteBehind(StoreContext* context, std::string folder, uint64_t epoch,
-              std::unique_ptr<IndexLog> log);
+  // Makes a new folder after a peer has adopted the one before.
+  using NewTarget = std::function<Result<WriteTarget>()>;
+
+  WriteBehind(StoreContext* context, WriteTarget target, NewTarget new_target);
 
   // kDroppedFull when the queue holds write_queue_bytes. Copies are taken even then.
   PublishResult Enqueue(BlockWrite write);
@@ -52,8 +67,14 @@ class WriteBehind {
   int64_t queued_bytes() const;
   // Something is queued or not committed.
   bool busy() const;
-  IndexLog* log() { return log_.get(); }
-  const std::string& folder() const { return folder_; }
+  std::string folder() const;
+  // The log of the folder if it is the one written to, else null.
+  std::shared_ptr<IndexLog> LogFor(const std::string& folder) const;
+  // The folder may not be ours any more: looked at before anything else is written.
+  void SuspectFence() { fence_suspected_ = true; }
+  // Of the blocks that are queued or not committed: none of these will be served.
+  void Discard(std::span<const BlockKey> keys);
+  void DiscardTenant(uint64_t tenant_tag);
 
  private:
   struct Uncommitted {
@@ -63,6 +84,7 @@ class WriteBehind {
     uint32_t touched_minute = 0;
     bool absolute_deadline = false;
     std::optional<BlockLocation> copy_of;
+    uint64_t serial = 0;
   };
   struct OpenSegment {
     std::unique_ptr<SegmentWriter> writer;
@@ -79,6 +101,11 @@ class WriteBehind {
   Superblock NewSuperblock(RetentionClass retention, uint64_t bucket_hour);
   void Commit();
   void Publish(const Uncommitted& block);
+  // In shared mode: the folder is still at its path. Otherwise everything not committed is dropped,
+  // and writing goes on in a new folder as soon as there is one.
+  bool HoldsFolder();
+  bool IsUnwanted(const BlockKey& key, uint64_t tenant_tag, uint64_t serial) const;
+  void EraseUnwanted(std::span<const Uncommitted> group);
   // Both take the segment out of open_. An abandoned one cannot be trusted to take more records;
   // what it committed stays readable.
   void Seal(uint32_t id);
@@ -88,9 +115,10 @@ class WriteBehind {
   void Drop(const BlockKey& key);
 
   StoreContext* context_;
-  const std::string folder_;
-  const uint64_t epoch_;
-  std::unique_ptr<IndexLog> log_;
+  NewTarget new_target_;
+  std::atomic<bool> fence_suspected_{false};
+  bool fenced_ = false;
+  int64_t retry_us_ = 0;  // of making a new folder
   uint64_t next_sequence_ = 1;
   uint64_t next_segment_ = 1;
   std::vector<OpenSegment> open_;
@@ -102,6 +130,11 @@ class WriteBehind {
   std::condition_variable work_;
   std::deque<BlockWrite> queue_;
   std::unordered_set<BlockKey, BlockKeyHash> pending_;
+  WriteTarget target_;  // set under mutex_ by the writer, which reads it without
+  // Erased while on their way: what was queued before the given serial number.
+  std::unordered_map<BlockKey, uint64_t, BlockKeyHash> unwanted_keys_;
+  std::unordered_map<uint64_t, uint64_t> unwanted_tenants_;
+  uint64_t next_serial_ = 1;
   int64_t queued_bytes_ = 0;
 };
 

@@ -38,14 +38,20 @@ class MemoryFileSystem final : public FileSystem {
     if (exists && (mode == OpenMode::kCreate || mode == OpenMode::kCreatePrivate)) {
       return Unavailable(path + " exists");
     }
-    if (!exists) ChangeName(path, std::make_shared<Node>());
+    if (!exists && !folders_.contains(FolderOf(path))) return NotFound(path);
+    if (!exists) {
+      auto node = std::make_shared<Node>();
+      node->inode = next_inode_++;
+      node->modified_ns = now_ns_;
+      ChangeName(path, std::move(node));
+    }
     return std::unique_ptr<File>(std::make_unique<MemoryFile>(this, path, names_[path]));
   }
 
   Result<bool> MakeDirectory(const std::string& path) override {
     DI_RETURN_IF_ERROR(Try("mkdir", path));
     const std::lock_guard lock(mutex_);
-    return folders_.insert(path).second;
+    return folders_.try_emplace(path, next_inode_++).second;
   }
 
   Status Rename(const std::string& from, const std::string& to) override {
@@ -82,7 +88,7 @@ class MemoryFileSystem final : public FileSystem {
       if (FolderOf(path) == folder) found.insert(path.substr(folder.size() + 1));
     };
     for (const auto& [path, node] : names_) add(path);
-    for (const std::string& path : folders_) add(path);
+    for (const auto& [path, inode] : folders_) add(path);
     return std::vector<std::string>(found.begin(), found.end());
   }
 
@@ -102,15 +108,24 @@ class MemoryFileSystem final : public FileSystem {
     const std::lock_guard lock(mutex_);
     const auto it = names_.find(path);
     if (it == names_.end()) {
-      if (folders_.contains(path)) return FileInfo{};
+      if (const auto folder = folders_.find(path); folder != folders_.end()) {
+        return FileInfo{0, 0, folder->second};
+      }
       return NotFound(path);
     }
-    return FileInfo{static_cast<int64_t>(it->second->bytes.size()), 0, 0};
+    return FileInfo{static_cast<int64_t>(it->second->bytes.size()), it->second->modified_ns,
+                    it->second->inode};
   }
 
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
     DI_RETURN_IF_ERROR(Try("lock", path));
     return std::make_unique<FileLock>();
+  }
+
+  // The file system's own clock, of modification times.
+  void AdvanceClock(int64_t ns) {
+    const std::lock_guard lock(mutex_);
+    now_ns_ += ns;
   }
 
   // What is on disk after the power went now: every unsynced page and name change either made it
@@ -149,6 +164,8 @@ class MemoryFileSystem final : public FileSystem {
     std::vector<std::byte> bytes;    // as read
     std::vector<std::byte> durable;  // as after a power cut without luck
     std::set<size_t> dirty_pages;
+    uint64_t inode = 0;
+    int64_t modified_ns = 0;
   };
   struct NameChange {
     std::string path;
@@ -175,6 +192,7 @@ class MemoryFileSystem final : public FileSystem {
       const size_t end = static_cast<size_t>(offset) + bytes.size();
       if (node_->bytes.size() < end) node_->bytes.resize(end);
       std::ranges::copy(bytes, node_->bytes.begin() + offset);
+      node_->modified_ns = owner_->now_ns_;
       for (size_t page = static_cast<size_t>(offset) / kPageBytes; page * kPageBytes < end;
            ++page) {
         node_->dirty_pages.insert(page);
@@ -229,8 +247,9 @@ class MemoryFileSystem final : public FileSystem {
   }
 
   Status RenameFolder(const std::string& from, const std::string& to) {
+    const uint64_t inode = folders_.at(from);
     folders_.erase(from);
-    folders_.insert(to);
+    folders_[to] = inode;
     for (auto* names : {&names_, &durable_names_}) {
       std::map<std::string, std::shared_ptr<Node>> moved;
       for (const auto& [path, node] : *names) {
@@ -263,8 +282,10 @@ class MemoryFileSystem final : public FileSystem {
   Fault fault_;
   std::map<std::string, std::shared_ptr<Node>> names_;
   std::map<std::string, std::shared_ptr<Node>> durable_names_;
-  std::vector<NameChange> name_changes_;  // not synced, in order
-  std::set<std::string> folders_;
+  std::vector<NameChange> name_changes_;     // not synced, in order
+  std::map<std::string, uint64_t> folders_;  // to inodes
+  uint64_t next_inode_ = 1;
+  int64_t now_ns_ = 0;
 };
 
 }  // namespace deepinfer

@@ -117,35 +117,54 @@ RC_GTEST_PROP(BlockIndexProperty, AgreesWithAMap, ()) {
 TEST(CircuitBreaker, OpensOnErrorsAndProbesWithGrowingPauses) {
   CircuitBreaker breaker;
   int64_t now_us = 0;
-  for (int i = 0; i < 3; ++i) breaker.Record(false, 1000, now_us);
-  EXPECT_FALSE(breaker.Allow(now_us));
+  for (int i = 0; i < 3; ++i) breaker.Record(ReadPermit::kGranted, false, 1000, now_us);
+  EXPECT_EQ(breaker.Allow(now_us), ReadPermit::kRefused);
+  EXPECT_TRUE(breaker.IsOff(now_us));
   EXPECT_EQ(breaker.StateText(now_us), "off: errors");
   for (const int64_t pause_us : {5'000'000, 10'000'000, 20'000'000}) {
-    EXPECT_FALSE(breaker.Allow(now_us + pause_us - 1));
+    EXPECT_EQ(breaker.Allow(now_us + pause_us - 1), ReadPermit::kRefused);
     now_us += pause_us;
-    EXPECT_TRUE(breaker.Allow(now_us));
-    EXPECT_FALSE(breaker.Allow(now_us));  // one probe at a time
+    EXPECT_FALSE(breaker.IsOff(now_us));
+    EXPECT_EQ(breaker.Allow(now_us), ReadPermit::kProbe);
+    EXPECT_EQ(breaker.Allow(now_us), ReadPermit::kRefused);  // one probe at a time
     EXPECT_EQ(breaker.StateText(now_us), "degraded: errors");
-    breaker.Record(false, 1000, now_us);
+    breaker.Record(ReadPermit::kGranted, true, 1000, now_us);  // sent before it opened
+    EXPECT_EQ(breaker.StateText(now_us), "degraded: errors");
+    breaker.Record(ReadPermit::kProbe, false, 1000, now_us);
   }
   now_us += 40'000'000;
-  EXPECT_TRUE(breaker.Allow(now_us));
-  breaker.Record(true, 1000, now_us);
-  EXPECT_TRUE(breaker.Allow(now_us));
+  EXPECT_EQ(breaker.Allow(now_us), ReadPermit::kProbe);
+  breaker.Record(ReadPermit::kProbe, true, 1000, now_us);
+  EXPECT_EQ(breaker.Allow(now_us), ReadPermit::kGranted);
   EXPECT_EQ(breaker.StateText(now_us), "on");
+}
+
+TEST(CircuitBreaker, OpensOnReadsThatDoNotEnd) {
+  CircuitBreaker breaker;
+  // A load that was given a millisecond says nothing about the disk.
+  for (int i = 0; i < 10; ++i) breaker.RecordLate(ReadPermit::kGranted, 1000, i);
+  EXPECT_EQ(breaker.StateText(10), "on");
+  for (int i = 0; i < 3; ++i) breaker.RecordLate(ReadPermit::kGranted, 200'000, i);
+  EXPECT_EQ(breaker.StateText(10), "off: errors");
+  EXPECT_EQ(breaker.Allow(5'000'010), ReadPermit::kProbe);
+  breaker.RecordLate(ReadPermit::kProbe, 200'000, 5'200'010);
+  EXPECT_EQ(breaker.StateText(5'200'010), "off: errors");
+  EXPECT_EQ(breaker.Allow(15'200'010), ReadPermit::kProbe);
 }
 
 TEST(CircuitBreaker, ToleratesRareErrors) {
   CircuitBreaker breaker;
-  for (int i = 0; i < 2000; ++i) breaker.Record(i % 200 != 0, 1000, i);
+  for (int i = 0; i < 2000; ++i) breaker.Record(ReadPermit::kGranted, i % 200 != 0, 1000, i);
   EXPECT_EQ(breaker.StateText(2000), "on");
 }
 
 TEST(CircuitBreaker, OpensWhenReadsBecomeTenTimesSlower) {
   CircuitBreaker breaker;
-  for (int i = 0; i < 512; ++i) breaker.Record(true, 20'000, i);
+  for (int i = 0; i < 512; ++i) breaker.Record(ReadPermit::kGranted, true, 20'000, i);
   EXPECT_EQ(breaker.StateText(512), "on");
-  for (int i = 0; i < 256; ++i) breaker.Record(true, 300'000, 1000 + i);
+  for (int i = 0; i < 256; ++i) {
+    breaker.Record(ReadPermit::kGranted, true, 300'000, 1000 + i);
+  }
   EXPECT_EQ(breaker.StateText(1300), "off: latency");
 }
 

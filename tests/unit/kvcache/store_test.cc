@@ -433,6 +433,50 @@ TEST_F(KvStoreTest, ALoadKeepsWhatArrivedBeforeItsDeadline) {
   files->set_fault(nullptr);
 }
 
+TEST_F(KvStoreTest, AStalledFileSystemCostsEachLoadItsDeadlineAndThenNothing) {
+  PublishChain(1, 6);
+  store->Flush(true);
+  options.io_threads = 2;
+  options.io_uring = false;
+  Open();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stalled = true;
+  // Opening stands still like reading: neither may happen on the thread that asks.
+  files->set_fault([&](const std::string&, const std::string&) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return !stalled; });
+    return OkStatus();
+  });
+  int loads = 0;
+  for (; store->Lookup(NumberedKeys(1, 6), 0).reason == MissReason::kNone; ++loads) {
+    ASSERT_LT(loads, 10);
+    const auto load =
+        store->BeginLoad(store->Lookup(NumberedKeys(1, 6), 0).blocks, clock.NowUs() + 200'000);
+    EXPECT_EQ(load->Poll(clock.NowUs()), 0);
+    EXPECT_FALSE(load->done());
+    clock.Advance(200'000);
+    EXPECT_EQ(load->Poll(clock.NowUs()), 0);
+    EXPECT_TRUE(load->done());
+  }
+  EXPECT_EQ(loads, 3);
+  EXPECT_EQ(store->Lookup(NumberedKeys(1, 6), 0).reason, MissReason::kTierOff);
+  EXPECT_EQ(store->Stats().tier_state, "off: errors");
+  EXPECT_EQ(Publish(2, 0), PublishResult::kQueued);
+  {
+    const std::lock_guard lock(mutex);
+    stalled = false;
+  }
+  changed.notify_all();
+  while (store->Stats().reads_in_flight > 0) std::this_thread::yield();
+  files->set_fault(nullptr);
+  clock.Advance(5'000'000);
+  auto load = store->BeginLoad(store->Lookup(NumberedKeys(1, 6), 0).blocks, INT64_MAX);
+  while (!load->done()) (void)load->Poll(clock.NowUs());
+  EXPECT_EQ(load->Poll(clock.NowUs()), 6);
+  EXPECT_EQ(store->Stats().tier_state, "on");
+}
+
 TEST_F(KvStoreTest, CancelIsIdempotentAndKeepsTheVerifiedPrefix) {
   PublishChain(1, 3);
   store->Flush(false);

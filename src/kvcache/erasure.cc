@@ -1,0 +1,135 @@
+#include "kvcache/erasure.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "kvcache/segment_file.h"
+
+namespace deepinfer {
+
+Result<int64_t> Eraser::EraseKeys(std::span<const BlockKey> keys) {
+  writes_->Discard(keys);
+  int64_t erased = 0;
+  for (const BlockKey& key : keys) {
+    // A store of its own needs no word about blocks that it does not have.
+    if (!context_->options.shared && !context_->index.Contains(key)) continue;
+    DI_ASSIGN_OR_RETURN(const int64_t count,
+                        Apply(EraseKeyEntry(key, context_->wall_clock->UnixNs())));
+    erased += count;
+  }
+  return erased;
+}
+
+Result<int64_t> Eraser::EraseTenant(uint64_t tenant_tag) {
+  writes_->DiscardTenant(tenant_tag);
+  return Apply(EraseTenantEntry(tenant_tag, context_->wall_clock->UnixNs()));
+}
+
+Result<int64_t> Eraser::Apply(const IndexEntry& erasure) {
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> folders;
+  for (const SegmentInfo& info : context_->segments.List()) folders.insert(info.folder);
+  const std::vector<std::string> owned = janitor_->OwnedFolders();
+  folders.insert(owned.begin(), owned.end());
+  // Out of the index first: nothing may be served while the logs are written.
+  const int64_t erased = Forget(erasure, folders);
+  RewriteOwned(erasure, folders);
+  known_[IdentityOf(erasure)] = erasure;
+  for (const std::string& folder : owned) {
+    DI_RETURN_IF_ERROR(janitor_->Append(folder, erasure));
+    heard_[folder].insert(IdentityOf(erasure));
+  }
+  return erased;
+}
+
+int64_t Eraser::Heard(const std::string& folder, const IndexEntry& erasure, bool means_folder) {
+  const std::lock_guard lock(mutex_);
+  const Identity identity = IdentityOf(erasure);
+  known_[identity] = erasure;
+  std::set<std::string> folders;
+  for (const SegmentInfo& info : context_->segments.List()) folders.insert(info.folder);
+  const std::vector<std::string> owned = janitor_->OwnedFolders();
+  folders.insert(owned.begin(), owned.end());
+  folders.erase(folder);
+  std::erase_if(folders,
+                [&](const std::string& other) { return !heard_[other].insert(identity).second; });
+  heard_[folder].insert(identity);
+  if (means_folder) folders.insert(folder);
+  const int64_t erased = Forget(erasure, folders);
+  RewriteOwned(erasure, folders);
+  for (const std::string& mine : owned) {
+    if (!folders.contains(mine)) continue;
+    if (const Status status = janitor_->Append(mine, erasure); !status.ok()) {
+      Log(LogLevel::kWarning, "kv.erasure_not_logged", {{"path", mine}, {"status", status}});
+      heard_[mine].erase(identity);
+    }
+  }
+  return erased;
+}
+
+void Eraser::MoveFolder(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = heard_.find(from); it != heard_.end()) {
+    heard_[to].merge(it->second);
+    heard_.erase(from);
+  }
+}
+
+Status Eraser::CatchUp(const std::string& folder) {
+  const std::lock_guard lock(mutex_);
+  std::set<Identity>& heard = heard_[folder];
+  for (const auto& [identity, erasure] : known_) {
+    if (heard.contains(identity)) continue;
+    (void)Forget(erasure, {folder});
+    RewriteOwned(erasure, {folder});
+    DI_RETURN_IF_ERROR(janitor_->Append(folder, erasure));
+    heard.insert(identity);
+  }
+  return OkStatus();
+}
+
+int64_t Eraser::Forget(const IndexEntry& erasure, const std::set<std::string>& folders) {
+  int64_t erased = 0;
+  if (erasure.Is(IndexOp::kEraseKey)) {
+    const auto indexed = context_->index.Find(erasure.key);
+    if (!indexed) return 0;
+    const auto info = context_->segments.Find(indexed->location.segment);
+    if (info && !folders.contains(info->folder)) return 0;
+    context_->Forget(erasure.key, *indexed);
+    if (info) janitor_->RewriteSoon(info->id);
+    erased = 1;
+  } else {
+    const uint16_t tenant = context_->tenants.SlotOf(erasure.tenant_tag);
+    std::set<uint32_t> elsewhere;
+    for (const SegmentInfo& info : context_->segments.List()) {
+      if (!folders.contains(info.folder)) elsewhere.insert(info.id);
+    }
+    // Number 0 stands for all tenants beyond the table: then more goes than was asked for.
+    const auto forgotten = context_->index.EraseIf([&](const IndexedBlock& block) {
+      return block.tenant == tenant && !elsewhere.contains(block.location.segment);
+    });
+    for (const IndexedBlock& block : forgotten) {
+      context_->tenants.Charge(block.tenant, -context_->options.layout.record_bytes());
+    }
+    erased = static_cast<int64_t>(forgotten.size());
+  }
+  context_->counters.erased_blocks += erased;
+  return erased;
+}
+
+// Also records that the index does not point to: second copies, or blocks of a dead group.
+void Eraser::RewriteOwned(const IndexEntry& erasure, const std::set<std::string>& folders) {
+  if (!erasure.Is(IndexOp::kEraseTenant)) return;
+  for (const SegmentInfo& info : context_->segments.List()) {
+    if (info.peer || !folders.contains(info.folder)) continue;
+    const auto content = ReadSegment(context_->files, info.path, context_->options.namespace_id);
+    if (!content.ok()) continue;
+    if (std::ranges::any_of(content->entries, [&](const IndexEntry& entry) {
+          return entry.tenant_tag == erasure.tenant_tag;
+        })) {
+      janitor_->RewriteSoon(info.id);
+    }
+  }
+}
+
+}  // namespace deepinfer

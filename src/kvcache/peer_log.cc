@@ -1,0 +1,150 @@
+#include "kvcache/peer_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "kvcache/page_buffer.h"
+#include "kvcache/record.h"
+#include "kvcache/segment_file.h"
+
+namespace deepinfer {
+namespace {
+
+// Of a log at a time; a busy peer adds a few kilobytes between two looks.
+constexpr int64_t kReadBytes = 256 * 1024;
+
+}  // namespace
+
+Result<std::vector<IndexEntry>> PeerLog::ReadNew() {
+  if (log_ == nullptr) {
+    DI_ASSIGN_OR_RETURN(log_, context_->files->Open(folder_ + "/index.log", OpenMode::kRead, true));
+  }
+  PageBuffer buffer(kReadBytes);
+  if (!buffer.ok()) return ResourceExhausted("no memory for a log");
+  std::vector<IndexEntry> entries;
+  for (;;) {
+    const int64_t begin = offset_ / kPageBytes * kPageBytes;
+    DI_ASSIGN_OR_RETURN(const size_t read, log_->ReadAt(buffer.bytes(), begin));
+    const auto skip = static_cast<size_t>(offset_ - begin);
+    if (read <= skip) return entries;
+    const auto found =
+        ParseIndexLog(std::span<const std::byte>(buffer.bytes()).subspan(skip, read - skip));
+    if (found.empty()) return entries;
+    entries.insert(entries.end(), found.begin(), found.end());
+    offset_ += static_cast<int64_t>(found.size() * sizeof(IndexEntry));
+  }
+}
+
+Result<int64_t> PeerLog::Follow(Eraser* eraser) {
+  const int64_t before = offset_;
+  auto entries = ReadNew();
+  if (!entries.ok()) {
+    // Opened again next time: the handle may be what went bad.
+    log_ = nullptr;
+    offset_ = before;
+    return entries.status();
+  }
+  // From the begin, what was erased later is never entered, not even for a moment.
+  const bool first = before == 0;
+  const auto erased = first ? ErasedPlaces(*entries) : std::unordered_set<uint64_t>();
+  for (const IndexEntry& entry : *entries) {
+    if (!entry.IsKnown()) continue;
+    if (IsErasure(entry)) {
+      (void)eraser->Heard(folder_, entry, !first);
+    } else if (!entry.Is(IndexOp::kAdd) ||
+               !erased.contains(LogPlace(entry.segment_number, entry.page))) {
+      Apply(entry);
+    }
+  }
+  std::erase_if(known_, [](const auto& item) { return item.second == 0; });
+  followed_us_ = context_->clock->NowUs();
+  return static_cast<int64_t>(entries->size());
+}
+
+void PeerLog::Apply(const IndexEntry& entry) {
+  if (entry.Is(IndexOp::kAdd)) return Add(entry);
+  const auto it = known_.find(entry.segment_number);
+  if (it == known_.end() || it->second == 0) return;
+  if (entry.Is(IndexOp::kSegmentRemoved)) {
+    // Entries that still point there are swept out together, after a while; until then they miss.
+    context_->segments.Remove(it->second);
+    context_->segments.NoteMissing(it->second);
+    it->second = 0;
+  } else if (entry.Is(IndexOp::kSegmentSealed)) {
+    const std::string path = folder_ + "/" + SegmentFileName(entry.segment_number, "seg");
+    context_->segments.Update(it->second, [&](SegmentInfo* info) {
+      info->path = path;
+      if (info->state == SegmentState::kOpen) info->state = SegmentState::kSealed;
+    });
+  }
+}
+
+void PeerLog::Add(const IndexEntry& entry) {
+  const uint32_t id = SegmentOf(entry.segment_number);
+  if (id == 0) return;
+  const int64_t record_pages = context_->options.layout.record_pages();
+  const int64_t record = (int64_t{entry.page} - 1) / record_pages;
+  if (entry.page == 0 || record >= context_->options.layout.segment_capacity()) return;
+  IndexedBlock block;
+  block.location = {id, static_cast<uint32_t>(record)};
+  block.retention = static_cast<RetentionClass>(entry.retention);
+  block.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(entry.replay_gen, 255));
+  block.tenant = context_->tenants.SlotOf(entry.tenant_tag);
+  block.touched_minute = StoreMinute(context_->wall_clock->UnixNs());
+  (void)context_->Enter(entry.key, block);
+  context_->segments.Update(
+      id, [&](SegmentInfo* info) { info->num_records = std::max(info->num_records, record + 1); });
+}
+
+uint32_t PeerLog::SegmentOf(uint32_t number) {
+  if (const auto it = known_.find(number); it != known_.end()) return it->second;
+  const uint32_t id = OpenSegment(number);
+  known_[number] = id;
+  return id;
+}
+
+uint32_t PeerLog::OpenSegment(uint32_t number) {
+  for (const char* extension : {"seg", "open"}) {
+    const std::string path = folder_ + "/" + SegmentFileName(number, extension);
+    auto superblock = ReadSuperblock(context_->files, path, context_->options.namespace_id);
+    if (superblock.status().code() == StatusCode::kNotFound) continue;
+    if (!superblock.ok() || *superblock->Layout() != context_->options.layout) {
+      ++context_->counters.foreign_segments;
+      Log(LogLevel::kWarning, "kv.segment_foreign",
+          {{"path", path}, {"status", superblock.status()}});
+      return 0;
+    }
+    SegmentInfo info;
+    info.path = path;
+    info.folder = folder_;
+    info.number = number;
+    info.superblock = *superblock;
+    info.state = extension == std::string("seg") ? SegmentState::kSealed : SegmentState::kOpen;
+    info.peer = true;
+    return context_->segments.Add(std::move(info));
+  }
+  return 0;  // expired and removed; the log says so further on
+}
+
+void PeerLog::MoveTo(const std::string& folder) {
+  for (const uint32_t id : Segments()) {
+    context_->segments.Update(id, [&](SegmentInfo* info) {
+      info->path = folder + info->path.substr(info->path.rfind('/'));
+      info->folder = folder;
+    });
+  }
+  folder_ = folder;
+  log_ = nullptr;
+  offset_ = 0;
+}
+
+std::vector<uint32_t> PeerLog::Segments() const {
+  std::vector<uint32_t> ids;
+  for (const auto& [number, id] : known_) {
+    if (id != 0) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace deepinfer

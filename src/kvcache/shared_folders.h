@@ -1,0 +1,77 @@
+// This process among the others that share a namespace: its sign of life, what peers have stored,
+// and the folders of those that died (kv_format.md §21).
+//
+// There is no master. Every process reads all folders and writes below those it owns; the only
+// atomic operations are making and renaming a folder.
+// Thread rule: Step on one thread; Join and Peers from any, one lock. Owner: the store.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kvcache/erasure.h"
+#include "kvcache/janitor.h"
+#include "kvcache/lease.h"
+#include "kvcache/peer_log.h"
+#include "kvcache/store_context.h"
+#include "kvcache/store_folders.h"
+
+namespace deepinfer {
+
+struct PeerView {
+  std::string folder;
+  int64_t lag_us = 0;  // since its log was last read to the end
+};
+
+class SharedFolders {
+ public:
+  SharedFolders(StoreContext* context, Janitor* janitor, Eraser* eraser,
+                std::string namespace_folder);
+  void UseWriter(WriteBehind* writes) { writes_ = writes; }
+
+  // From now on this is our folder: writes its lease.
+  Status Join(const std::string& folder_name, uint64_t epoch);
+  // A folder whose owner is certainly gone: an earlier process of this node on this host.
+  bool IsOurEarlier(const EpochFolder& folder) const;
+  // Takes the folder over; false when another process was faster. Loads its segments.
+  bool Adopt(const EpochFolder& folder);
+
+  // What is due: renew the lease, read the logs of peers, look for new folders and dead owners.
+  void Step();
+  std::vector<PeerView> Peers() const;
+
+ private:
+  void RenewLeaseIfDue();
+  void FollowPeers();
+  void ScanFolders();
+  void AdoptDead(const std::vector<EpochFolder>& folders);
+  bool IsDead(const std::string& owner, const std::vector<EpochFolder>& folders);
+  void DropPeer(const std::string& base_name);
+  void SweepGone();
+  std::string OwnName() const;
+
+  StoreContext* context_;
+  Janitor* janitor_;
+  Eraser* eraser_;
+  WriteBehind* writes_ = nullptr;
+  const std::string namespace_folder_;
+  const std::string boot_id_;
+
+  mutable std::mutex mutex_;  // guards the next three
+  std::string own_name_;
+  LeaseRecord lease_;
+  std::vector<PeerView> views_;  // lag_us holds the time until it is asked for
+  std::map<std::string, std::unique_ptr<PeerLog>> peers_;  // by "node-epoch"
+  LeaseWatch watch_;
+  std::set<uint32_t> gone_;  // removed segments that index entries may still point to
+  int64_t renew_us_ = 0;
+  int64_t follow_us_ = 0;
+  int64_t scan_us_ = 0;
+  int64_t sweep_us_ = 0;
+};
+
+}  // namespace deepinfer
