@@ -75,8 +75,8 @@ class SharedStoreTest : public testing::Test, public KvStoreFixture {
   }
   std::vector<std::string> Folders() {
     std::vector<std::string> names;
-    for (const EpochFolder& folder :
-         *ListEpochFolders(files.get(), NamespaceFolder("/kv", options.namespace_id))) {
+    const auto listed = ListEpochFolders(files.get(), NamespaceFolder("/kv", options.namespace_id));
+    for (const EpochFolder& folder : *listed) {
       names.push_back(folder.name);
     }
     return names;
