@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "kvcache/index_log.h"
 #include "kvcache/segment_file.h"
 
 namespace deepinfer {
@@ -78,6 +79,12 @@ void Eraser::MoveFolder(const std::string& from, const std::string& to) {
 Status Eraser::CatchUp(const std::string& folder) {
   const std::lock_guard lock(mutex_);
   std::set<Identity>& heard = heard_[folder];
+  DI_ASSIGN_OR_RETURN(const auto log, ReadIndexLog(context_->files, folder));
+  for (const IndexEntry& entry : log) {
+    if (!IsErasure(entry)) continue;
+    heard.insert(IdentityOf(entry));
+    known_[IdentityOf(entry)] = entry;
+  }
   for (const auto& [identity, erasure] : known_) {
     if (heard.contains(identity)) continue;
     (void)Forget(erasure, {folder});
