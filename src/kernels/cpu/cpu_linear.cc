@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_operators.h"
-#include "tensor/quantize.h"
 
 namespace deepinfer {
 
@@ -155,8 +154,8 @@ void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8R
   const int64_t count = num_rows * k;
   RunTasks(CeilDiv(count, kQuantizeChunk), count, [&](int64_t i) {
     const int64_t begin = i * kQuantizeChunk;
-    QuantizeFp8Group32(x + begin, static_cast<int>(std::min(kQuantizeChunk, count - begin)),
-                       out.codes + begin, out.scales + begin / 32);
+    kernels_.row.quantize_fp8(x + begin, std::min(kQuantizeChunk, count - begin), out.codes + begin,
+                              out.scales + begin / 32);
   });
 }
 

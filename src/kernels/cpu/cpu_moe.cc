@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "kernels/cpu/cpu_operators.h"
-#include "tensor/quantize.h"
 
 namespace deepinfer {
 
@@ -207,7 +206,7 @@ void CpuOperators::MoeQuantize(const MoeBatch& batch, const MoeShape& shape,
                                const float* values) {
   uint8_t* codes = batch.ProductCodes(pair, shape) + column;
   uint8_t* scales = batch.ProductCodes(pair, shape) + shape.inter + column / 32;
-  QuantizeFp8Group32(values, static_cast<int>(count), codes, scales);
+  kernels_.row.quantize_fp8(values, count, codes, scales);
   std::byte* row = product_rows_[pair];
   std::byte* blocks = row + kDotHeaderBytes + column / kDotBlock * kernels_.linear.dot_block_bytes;
   if (!kernels_.linear.expand_fp8(codes, scales, count, HasCodes(down), blocks)) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 
 #include "kernels/cpu/cpu_operators.h"
 
@@ -20,8 +21,31 @@ constexpr int64_t kGatherWork = 16;  // a table row is a cache miss, often a pag
 // Values that one task checks.
 constexpr int64_t kCheckChunk = int64_t{1} << 15;
 
+// More experts a token than any model chooses; beyond it the reference sorts.
+constexpr int32_t kMaxRoutedExperts = 32;
+
 // Channels of the widest rotation whose factors are kept in registers' reach.
 constexpr int32_t kMaxRotaryDim = 256;
+
+// The topk experts of the largest biased scores, descending, ties to the lower expert. A NaN counts
+// as -infinity.
+void ChooseExperts(const float* scores, const float* bias, int32_t num_experts, int32_t topk,
+                   int32_t* chosen) {
+  float keys[kMaxRoutedExperts];
+  int32_t count = 0;
+  for (int32_t e = 0; e < num_experts; ++e) {
+    const float biased = scores[e] + bias[e];
+    const float key = std::isnan(biased) ? -INFINITY : biased;
+    if (count == topk && !(key > keys[count - 1])) continue;
+    int32_t place = count < topk ? count++ : topk - 1;
+    for (; place > 0 && key > keys[place - 1]; --place) {
+      keys[place] = keys[place - 1];
+      chosen[place] = chosen[place - 1];
+    }
+    keys[place] = key;
+    chosen[place] = e;
+  }
+}
 
 // Asks for all rows of a token before the first is read.
 void PrefetchTableRows(const int64_t* ids, int32_t count, const WeightMatrix& table) {
@@ -85,9 +109,12 @@ void CpuOperators::Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t h
 
 void CpuOperators::StoreWindowRows(int64_t num_rows, const float* x, int64_t n, KvFormat format,
                                    std::byte* dst) {
-  RunTasks(num_rows, num_rows * n * kQuantizeWork, [&](int64_t t) {
-    ReferenceOperators::StoreWindowRows(1, x + t * n, n, format,
-                                        dst + t * WindowRowBytes(format, n));
+  if (format != KvFormat::kQuantized) {
+    return ReferenceOperators::StoreWindowRows(num_rows, x, n, format, dst);
+  }
+  RunTasks(num_rows, num_rows * n, [&](int64_t t) {
+    auto* codes = reinterpret_cast<uint8_t*>(dst + t * WindowRowBytes(format, n));
+    kernels_.row.quantize_fp8(x + t * n, n, codes, codes + n);
   });
 }
 
@@ -125,10 +152,21 @@ void CpuOperators::Route(int64_t num_rows, const float* logits, const float* bia
                          const float* bias_image, const uint8_t* is_image, int32_t num_experts,
                          int32_t topk, float gate_temp, float route_scale, int32_t* experts,
                          float* weights) {
+  if (topk > kMaxRoutedExperts || topk > num_experts) {
+    return ReferenceOperators::Route(num_rows, logits, bias, bias_image, is_image, num_experts,
+                                     topk, gate_temp, route_scale, experts, weights);
+  }
+  float* all_scores = slot_floats_.Get(num_rows * num_experts);
   RunTasks(num_rows, num_rows * num_experts * kExponentialWork, [&](int64_t t) {
-    ReferenceOperators::Route(1, logits + t * num_experts, bias, bias_image, is_image + t,
-                              num_experts, topk, gate_temp, route_scale, experts + t * topk,
-                              weights + t * topk);
+    float* scores = all_scores + t * num_experts;
+    kernels_.row.route_scores(logits + t * num_experts, num_experts, gate_temp, scores);
+    int32_t* chosen = experts + t * topk;
+    ChooseExperts(scores, is_image[t] != 0 ? bias_image : bias, num_experts, topk, chosen);
+    float sum = 0.0f;
+    for (int32_t k = 0; k < topk; ++k) sum += scores[chosen[k]];
+    for (int32_t k = 0; k < topk; ++k) {
+      weights[t * topk + k] = scores[chosen[k]] / (sum + 1e-20f) * route_scale;
+    }
   });
 }
 

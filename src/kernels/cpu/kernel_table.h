@@ -109,6 +109,10 @@ struct RowKernels {
   // One copy of one row of Operators::EngramGate.
   void (*engram_gate)(const float* key, const float* value, const uint16_t* q_weight,
                       const uint16_t* k_weight, int64_t dim, float rms_eps, float* h) = nullptr;
+  // n values, a multiple of 32, to E4M3 codes [n] and UE8M0 scales [n/32].
+  void (*quantize_fp8)(const float* x, int64_t n, uint8_t* codes, uint8_t* scales) = nullptr;
+  // scores[i] = sqrt(softplus(logits[i] / temperature)).
+  void (*route_scores)(const float* logits, int64_t n, float temperature, float* scores) = nullptr;
   // Twin of DetExp on 16 lanes, n values; for tests.
   void (*exp)(int64_t n, const float* x, float* out) = nullptr;
 };

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_dot_rows.h"
@@ -38,6 +39,24 @@ struct StoredBlock {
   const uint8_t* bytes;
   uint32_t scales;
 };
+
+// Whether n scales are 2^-40 to 2^40.
+inline bool AreModerateScales(const uint8_t* scales, int64_t n) {
+  const __m128i lowest = _mm_set1_epi8(87), most = _mm_set1_epi8(80);
+  __m128i outside = _mm_setzero_si128();
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + i));
+    outside = _mm_or_si128(outside, _mm_subs_epu8(_mm_sub_epi8(v, lowest), most));
+  }
+  if (i < n) {
+    uint32_t last[4] = {kUnitScales, kUnitScales, kUnitScales, kUnitScales};
+    std::memcpy(last, scales + i, static_cast<size_t>(n - i));
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(last));
+    outside = _mm_or_si128(outside, _mm_subs_epu8(_mm_sub_epi8(v, lowest), most));
+  }
+  return _mm_testz_si128(outside, outside) != 0;
+}
 
 template <class Form>
 class StoredRows {
@@ -58,14 +77,8 @@ class StoredRows {
   int64_t blocks() const { return blocks_; }
 
   bool HasModerateScales(int64_t n) const {
-    uint8_t outside = 0;
-    if constexpr (Form::kIsScaled) {
-      const uint8_t* scales = RowScales(n);
-      for (int64_t i = 0; i < groups_; ++i) {
-        outside |= static_cast<uint8_t>(scales[i] - 87) > 80 ? 1 : 0;
-      }
-    }
-    return outside == 0;
+    if constexpr (Form::kIsScaled) return AreModerateScales(RowScales(n), groups_);
+    return true;
   }
 
   StoredBlock Block(int64_t n, int64_t b, Tail* tail) const {
@@ -187,6 +200,10 @@ template <class Form, int kRows>
 [[gnu::noinline]] bool StreamOutput(const LinearTask& task, const StoredRows<Form>& rows,
                                     int64_t n) {
   using Isa = typename Form::Isa;
+  // Halves whose sums run side by side. They are chains, and a CPU looks ahead only so far for
+  // operations that do not wait; but the sums of many rows are chains enough and need the
+  // registers.
+  constexpr int kTogether = kRows <= 2 ? Isa::kHalves : 1;
   const std::byte* x[kRows];
   typename Isa::Acc acc[kRows][Isa::kHalves];
 #pragma GCC unroll 8
@@ -201,36 +218,42 @@ template <class Form, int kRows>
     const StoredBlock block = rows.Block(n, b, &tail);
     // Outputs lie one behind the other, so this runs ahead into the next ones.
     PrefetchBytes<Form::kBlockBytes>(block.bytes + Isa::kPrefetchBytes);
-    // Step by step for all halves and rows: their sums are chains, and a CPU looks ahead only so
-    // far for operations that do not wait.
-    typename Form::Codes codes[Isa::kHalves];
-    typename Isa::Acc sum[kRows][Isa::kHalves];
-#pragma GCC unroll 2
-    for (int h = 0; h < Isa::kHalves; ++h) {
-      codes[h] = Form::Load(block.bytes, h);
-      watch.See(block.bytes, h);
-#pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) sum[m][h] = Isa::Zero();
-    }
     const int64_t offset = b * Isa::kBlockBytes;
-#pragma GCC unroll 8
-    for (int s = 0; s < Isa::kSteps; ++s) {
+    // Halves from `first` on, a constant, so that sums stay in registers.
+    const auto add_halves = [&](auto first_half) __attribute__((always_inline)) {
+      constexpr int first = decltype(first_half)::value;
+      typename Form::Codes codes[kTogether];
+      typename Isa::Acc sum[kRows][kTogether];
 #pragma GCC unroll 2
-      for (int h = 0; h < Isa::kHalves; ++h) {
-        const typename Isa::Reg w = Form::Operand(codes[h], s);
+      for (int h = 0; h < kTogether; ++h) {
+        codes[h] = Form::Load(block.bytes, first + h);
+        watch.See(block.bytes, first + h);
 #pragma GCC unroll 8
-        for (int m = 0; m < kRows; ++m) {
-          const std::byte* value = x[m] + offset + (h * Isa::kSteps + s) * Isa::kRegBytes;
-          sum[m][h] = Isa::Step(sum[m][h], w, Isa::LoadReg(value));
+        for (int m = 0; m < kRows; ++m) sum[m][h] = Isa::Zero();
+      }
+#pragma GCC unroll 8
+      for (int s = 0; s < Isa::kSteps; ++s) {
+#pragma GCC unroll 2
+        for (int h = 0; h < kTogether; ++h) {
+          const typename Isa::Reg w = Form::Operand(codes[h], s);
+          const int64_t step = offset + ((first + h) * Isa::kSteps + s) * Isa::kRegBytes;
+#pragma GCC unroll 8
+          for (int m = 0; m < kRows; ++m) {
+            sum[m][h] = Isa::Step(sum[m][h], w, Isa::LoadReg(x[m] + step));
+          }
         }
       }
-    }
-    const typename Form::Scales scales(block.scales);
+      const typename Form::Scales scales(block.scales);
 #pragma GCC unroll 2
-    for (int h = 0; h < Isa::kHalves; ++h) {
+      for (int h = 0; h < kTogether; ++h) {
 #pragma GCC unroll 8
-      for (int m = 0; m < kRows; ++m) acc[m][h] = scales.AddScaled(sum[m][h], h, acc[m][h]);
-    }
+        for (int m = 0; m < kRows; ++m) {
+          acc[m][first + h] = scales.AddScaled(sum[m][h], first + h, acc[m][first + h]);
+        }
+      }
+    };
+    add_halves(std::integral_constant<int, 0>{});
+    if constexpr (kTogether < Isa::kHalves) add_halves(std::integral_constant<int, 1>{});
   }
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {

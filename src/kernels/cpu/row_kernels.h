@@ -9,6 +9,8 @@
 #include <type_traits>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/quantize_kernels.h"
+#include "kernels/cpu/route_kernels.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace deepinfer {
@@ -333,6 +335,8 @@ void FillRows(RowKernels* kernels) {
   kernels->all_finite = AllFiniteRow;
   kernels->sinkhorn_of_4 = SinkhornOf4;
   kernels->engram_gate = EngramGateRow<Isa>;
+  kernels->quantize_fp8 = QuantizeFp8Row;
+  kernels->route_scores = RouteScores;
   kernels->exp = ExpRow<Isa>;
 }
 

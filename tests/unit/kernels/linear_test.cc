@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "kernels/reference/weight_row.h"
 #include "tensor/codecs.h"
@@ -389,6 +390,33 @@ TEST_F(LinearTest, QuantizerHasTheBytesOfTheReference) {
       });
     }
   }
+}
+
+// Zeros, subnormal codes, ties between codes and the largest numbers.
+TEST_F(LinearTest, QuantizerRoundsLikeTheReferenceEverywhere) {
+  constexpr int64_t kWidth = 32, kRows = 4096;
+  Random random(29);
+  std::vector<float> x;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int largest = static_cast<int>(random.Below(250)) - 124;
+    for (int64_t i = 0; i < kWidth; ++i) {
+      // Five bits are all a tie needs.
+      const int64_t steps = random.Below(2) == 0 ? 32 : 1 << 20;
+      const float mantissa =
+          1.0f + static_cast<float>(random.Below(steps)) / static_cast<float>(steps);
+      const float value = std::ldexp(mantissa, largest - static_cast<int>(random.Below(20)));
+      x.push_back(random.Below(2) == 0 ? value : -value);
+      if (random.Below(16) == 0) x.back() = random.Below(2) == 0 ? 0.0f : -0.0f;
+    }
+    if (row % 512 == 0) x.back() = row % 1024 == 0 ? NAN : -INFINITY;
+  }
+  const size_t codes = x.size();
+  std::vector<uint8_t> expected(codes + codes / 32), actual(codes + codes / 32);
+  reference_->QuantizeFp8(kRows, x.data(), kWidth, {expected.data(), expected.data() + codes});
+  ForEachBackend(1, [&](Operators& ops) {
+    ops.QuantizeFp8(kRows, x.data(), kWidth, {actual.data(), actual.data() + codes});
+    ASSERT_EQ(actual, expected);
+  });
 }
 
 }  // namespace

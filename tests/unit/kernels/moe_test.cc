@@ -1,6 +1,7 @@
 // Mixture of experts of every level against the reference, bit for bit.
 
 #include <algorithm>
+#include <cmath>
 
 #include "unit/kernels/kernel_test_util.h"
 
@@ -103,6 +104,51 @@ TEST_F(MoeTest, MoreRowsThanOneTask) {
 
 TEST_F(MoeTest, EveryRowChoosesTheSameExperts) {
   Check(WeightFormat::kFp4Group32, WeightFormat::kFp8Block32, Shape(64, 32, 32, 1), 40, 1, 2);
+}
+
+// Ordinary logits, and those where softplus is the logit, tiny, zero or not a number; with ties.
+TEST_F(MoeTest, RouterHasTheBitsOfTheReference) {
+  constexpr int64_t kRows = 300;
+  for (const int32_t num_experts : {8, 13, 64, 384}) {
+    for (const int32_t topk : {1, 6, 8}) {
+      Random random(31);
+      std::vector<float> logits, bias, bias_image;
+      std::vector<uint8_t> is_image;
+      for (int64_t t = 0; t < kRows; ++t) {
+        is_image.push_back(t % 3 == 0);
+        const float width = t % 5 == 0 ? 1000.0f : (t % 5 == 1 ? 30.0f : 4.0f);
+        for (int32_t e = 0; e < num_experts; ++e) logits.push_back(width * random.Uniform());
+        float* row = logits.data() + t * num_experts;
+        if (t % 7 == 0) std::fill(row, row + num_experts / 2, 0.25f);
+        if (t % 11 == 0) row[random.Below(num_experts)] = NAN;
+        if (t % 13 == 0) row[random.Below(num_experts)] = INFINITY;
+        if (t % 17 == 0) row[random.Below(num_experts)] = -INFINITY;
+      }
+      for (int32_t e = 0; e < num_experts; ++e) {
+        bias.push_back(e % 4 == 0 ? 0.0f : random.Uniform());
+        bias_image.push_back(random.Uniform());
+      }
+      const auto run = [&](Operators& ops, std::vector<int32_t>* experts) {
+        std::vector<float> weights(static_cast<size_t>(kRows * topk));
+        experts->assign(weights.size(), -1);
+        ops.Route(kRows, logits.data(), bias.data(), bias_image.data(), is_image.data(),
+                  num_experts, topk, 1.5f, 2.5f, experts->data(), weights.data());
+        return weights;
+      };
+      std::vector<int32_t> expected_experts, experts;
+      const std::vector<float> expected = run(*reference_, &expected_experts);
+      ForEachBackend(2, [&](Operators& ops) {
+        const std::vector<float> weights = run(ops, &experts);
+        EXPECT_EQ(experts, expected_experts) << num_experts << " experts, top " << topk;
+        for (size_t i = 0; i < weights.size(); ++i) {
+          ASSERT_TRUE(std::isnan(weights[i]) ? std::isnan(expected[i])
+                                             : SameBits({weights[i]}, {expected[i]}))
+              << num_experts << " experts, top " << topk << ", row "
+              << i / static_cast<size_t>(topk);
+        }
+      });
+    }
+  }
 }
 
 }  // namespace
