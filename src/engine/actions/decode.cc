@@ -7,11 +7,21 @@
 
 namespace deepinfer {
 
+namespace {
+
+// Rows kept free for tokens that a grammar forces meanwhile: as many as drafts get.
+constexpr auto kLikelyForced = static_cast<int32_t>(kMaxDraftTokens);
+
+}  // namespace
+
 DecodeRowCount CountDecodeRows(const EngineState& state, const Sequence& s) {
   const int32_t limit = std::max(1, state.options.max_num_batched_tokens);
   const int32_t num_known = std::clamp(s.known_end() - (s.launched - s.unsure), 1, limit);
   const int32_t num_drafts = num_known > 1 ? 0 : std::min(MaxDrafts(state, s), limit - 1);
-  return {num_known + num_drafts, num_known + std::min(num_drafts, UsualDrafts(state))};
+  // The step before may force tokens that are not known yet.
+  const int32_t num_forced = std::min({s.device.max_forced, kLikelyForced, limit - num_known});
+  return {num_known + std::max(num_drafts, num_forced),
+          num_known + std::min(num_drafts, UsualDrafts(state))};
 }
 
 int32_t FurthestEnd(const EngineState& state, const Sequence& s, int32_t num_rows) {

@@ -226,13 +226,13 @@ TEST_F(Speculation, ForkedChoicesAreThoseOfSingleRuns) {
   for (size_t i = 0; i < choices.size(); ++i) ExpectSameAnswer(*got[i], *want[i]);
 }
 
-// The joint law of four tokens drawn from two survivors each, against its exact probabilities.
+// The joint law of four tokens drawn from two ids each, against its exact probabilities.
 TEST_F(Speculation, RejectionKeepsTheLaw) {
   constexpr int kTokens = 4;
   constexpr int kRuns = 3000;
   EngineRequest base = GreedyRequest(RandomPrompt(6, 12), kTokens);
-  base.sampling.temperature = 1.5f;
-  base.sampling.top_k = 2;
+  base.sampling.temperature = 3.0f;
+  base.sampling.allowed_ids = {10, 20};
   base.sampling.ignore_eos = true;
   base.sampling.mode = SamplingMode::kRejection;
 
