@@ -64,18 +64,26 @@ Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& 
 }
 
 int32_t MaxDrafts(const EngineState& state, const Sequence& s) {
-  const DraftHistory& h = s.drafts;
-  const bool judged = state.options.speculation.verify == VerifyPolicy::kScheduled &&
-                      h.num_verifications >= kMinVerifications && h.tokens_since < kRetryTokens;
-  if (state.max_drafts == 0 || !judged) return state.max_drafts;
-  // Its share of a step of all that decode now.
+  if (state.max_drafts == 0 || state.options.speculation.verify != VerifyPolicy::kScheduled) {
+    return state.max_drafts;
+  }
   const auto batch = static_cast<int64_t>(std::max<size_t>(1, state.active.size()));
+  // A request without a record of its own is judged by that of all, so that a model or a machine on
+  // which drafts do not pay is not tried anew by every request.
+  const DraftHistory& h = s.drafts;
+  const bool has_record = h.num_verifications >= kMinVerifications;
+  const int64_t record = has_record ? h.num_verifications : state.statistics.drafts;
+  const bool retries = has_record ? h.tokens_since >= kRetryTokens
+                                  : state.tokens_since_draft >= kRetryTokens * batch;
+  if (record < kMinVerifications || retries) return state.max_drafts;
+
+  // Its share of a step of all that decode now.
   const double plain_us = StepUs(state, {}, s.launched, batch);
   const auto more = static_cast<int64_t>(std::lround(std::max(1.0, state.mean_verified)));
   const double more_us = StepUs(state, {}, s.launched, batch + more) - plain_us;
   const double share = 1.0 / static_cast<double>(batch);
   const bool pays =
-      IsDraftingWorthwhile(h.mean_accepted, plain_us * share,
+      IsDraftingWorthwhile(has_record ? h.mean_accepted : state.mean_accepted, plain_us * share,
                            state.draft_time.Predict(batch) * share, plain_us * share + more_us);
   return pays || plain_us <= 0.0 ? state.max_drafts : 0;
 }
@@ -126,8 +134,10 @@ void ObserveDrafts(EngineState& state, const StepItem& item) {
   Sequence& s = *item.sequence;
   DraftHistory& h = s.drafts;
   h.tokens_since += static_cast<int32_t>(item.tokens.size());
+  state.tokens_since_draft += static_cast<int64_t>(item.tokens.size());
   if (item.drafts.ids.empty()) return;
   h.tokens_since = 0;
+  state.tokens_since_draft = 0;
   h.survivals = SurvivalsOf(item.drafts.confidence);
   for (size_t k = 0; k < h.survivals.size(); ++k) {
     const bool is_first = k >= h.mean_survivals.size();
@@ -137,6 +147,7 @@ void ObserveDrafts(EngineState& state, const StepItem& item) {
   Smooth(item.num_verified, state.statistics.drafts == 0, &state.mean_verified);
   if (item.num_verified == 0) return;
   Smooth(item.num_accepted, h.num_verifications++ == 0, &h.mean_accepted);
+  Smooth(item.num_accepted, state.statistics.drafts == 0, &state.mean_accepted);
   s.counters.drafted_tokens += item.num_verified;
   s.counters.draft_accepted_tokens += item.num_accepted;
 
