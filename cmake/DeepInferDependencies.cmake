@@ -12,6 +12,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_package(prometheus-cpp REQUIRED COMPONENTS core)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 include(Xgrammar)
 
 if(DEEPINFER_TESTS)

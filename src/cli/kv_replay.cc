@@ -1,4 +1,4 @@
-// deepinfer kv replay: the curve of hit rates over cache sizes.
+// deepinfer kv replay: the curves of hit rates over cache sizes and times to live.
 
 #include <fmt/core.h>
 
@@ -17,6 +17,9 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::array<double, 8> kShares = {0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50, 1.0};
+
+// Seconds of the times to live, refreshed by use.
+constexpr std::array<int64_t, 7> kTtlSeconds = {10, 30, 60, 120, 300, 600, 1200};
 
 struct CurvePoint {
   double share = 0;  // of the unique blocks
@@ -118,12 +121,23 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
                          : fmt::format("{:>6.0f} %  {:>10} blocks  hit rate {:.4f}",
                                        100 * point.share, point.blocks, point.hit_rate);
   }
+  std::string ttl_text;
+  for (const int64_t seconds : kTtlSeconds) {
+    const double hit_rate =
+        ReplayTraceTtl(requests, options.block_tokens, seconds * 1000).hit_rate();
+    if (options.json && !ttl_text.empty()) ttl_text += ",";
+    ttl_text +=
+        options.json
+            ? fmt::format("{{\"seconds\":{},\"hit_rate\":{:.4f}}}", seconds, hit_rate)
+            : fmt::format("\n{:>6} s  unlimited blocks  hit rate {:.4f}", seconds, hit_rate);
+  }
   if (options.json) {
-    text = fmt::format("{{\"requests\":{},\"block_tokens\":{},\"unique_blocks\":{},\"lru\":[{}]}}",
-                       requests.size(), options.block_tokens, unique, text);
+    text = fmt::format(
+        "{{\"requests\":{},\"block_tokens\":{},\"unique_blocks\":{},\"lru\":[{}],\"ttl\":[{}]}}",
+        requests.size(), options.block_tokens, unique, text, ttl_text);
   } else {
-    text = fmt::format("{} requests, {} unique blocks of {} tokens\n{}", requests.size(), unique,
-                       options.block_tokens, text);
+    text = fmt::format("{} requests, {} unique blocks of {} tokens\n{}{}", requests.size(), unique,
+                       options.block_tokens, text, ttl_text);
   }
   if (!options.svg_path.empty()) {
     std::ofstream svg(options.svg_path);

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "cli/io.h"
-#include "kvcache/kv_store.h"
+#include "cli/kv_environment.h"
 #include "kvcache/store_folders.h"
 #include "kvcache/store_inspector.h"
 
@@ -23,44 +21,6 @@ constexpr std::array<std::string_view, kNumRetentionClasses> kClassNames = {"bat
 
 std::string_view ClassName(uint8_t retention) {
   return retention < kNumRetentionClasses ? kClassNames[retention] : "unknown";
-}
-
-// Files and clocks of a tool run.
-struct Environment {
-  std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  SteadyClock clock;
-  SystemWallClock wall_clock;
-};
-
-Result<std::vector<NamespaceView>> Inspect(const Environment& environment, const std::string& dir) {
-  auto views = InspectStore(environment.files.get(), dir);
-  if (views.status().code() == StatusCode::kNotFound) {
-    return NotFound("no store in " + dir);
-  }
-  return views;
-}
-
-// The store of a namespace as its owner. not_found when no segment tells the layout.
-Result<std::unique_ptr<KvStore>> OpenAsOwner(Environment* environment, const std::string& dir,
-                                             const NamespaceView& view, int64_t space_bytes) {
-  KvStoreOptions options;
-  options.dir = dir;
-  options.namespace_id = view.id;
-  const auto known = std::ranges::find_if(
-      view.segments, [](const SegmentView& segment) { return segment.content.has_value(); });
-  if (known == view.segments.end()) return NotFound("no readable segment in " + view.folder);
-  options.layout = known->content->layout;
-  options.background_threads = false;
-  options.io_threads = 0;
-  options.space_bytes = space_bytes;
-  return KvStore::Open(options, environment->files.get(), &environment->clock,
-                       &environment->wall_clock);
-}
-
-std::string JoinJson(const std::vector<std::string>& items) {
-  std::string text = "[";
-  for (const std::string& item : items) text += (text.size() > 1 ? "," : "") + item;
-  return text + "]";
 }
 
 std::string NamespaceStats(const NamespaceView& view, bool json) {
@@ -144,20 +104,16 @@ std::string ActionLine(const JanitorAction& action, bool json) {
       action.live_records, action.records);
 }
 
-// Rounds of the janitor until copies are committed and their sources are gone.
-void FinishCopies(KvStore* store) {
-  for (int round = 0; round < 3; ++round) {
-    store->Flush(false);
-    (void)store->RunJanitor();
-  }
-  store->Flush(true);
-}
-
 // Makes every bad record unreachable and rewrites its segment without it.
-Status Repair(Environment* environment, const std::string& dir, const NamespaceView& view) {
-  DI_ASSIGN_OR_RETURN(const auto store,
-                      OpenAsOwner(environment, dir, view, std::numeric_limits<int64_t>::max() / 2));
+Status Repair(KvEnvironment* environment, const std::string& dir, const NamespaceView& view,
+              const std::string& key_file) {
+  DI_ASSIGN_OR_RETURN(const KvBlockLayout layout, LayoutOf(view));
+  DI_ASSIGN_OR_RETURN(
+      const auto store,
+      OpenKvStore(environment, dir,
+                  {.namespace_id = view.id, .layout = layout, .key_file = key_file}));
   for (const SegmentInfo& info : store->context().segments.List()) {
+    if (info.peer) continue;
     const auto content = ReadSegment(environment->files.get(), info.path, view.id);
     if (!content.ok()) continue;
     for (const IndexEntry& entry : content->entries) {
@@ -177,8 +133,8 @@ Status Repair(Environment* environment, const std::string& dir, const NamespaceV
 }  // namespace
 
 Status PrintKvStats(const std::string& dir, bool json) {
-  Environment environment;
-  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  KvEnvironment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   std::vector<std::string> items;
   for (const NamespaceView& view : views) items.push_back(NamespaceStats(view, json));
   if (json) return PrintLine("{\"namespaces\":" + JoinJson(items) + "}");
@@ -187,8 +143,8 @@ Status PrintKvStats(const std::string& dir, bool json) {
 }
 
 Status PrintKvList(const std::string& dir, const KvListOptions& options, bool json) {
-  Environment environment;
-  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  KvEnvironment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   std::vector<std::string> items;
   for (const NamespaceView& view : views) {
     std::vector<BlockKey> wanted;
@@ -221,21 +177,22 @@ Status PrintKvList(const std::string& dir, const KvListOptions& options, bool js
   return OkStatus();
 }
 
-Status VerifyKvStore(const std::string& dir, int64_t sample, bool repair, bool json, bool* clean) {
-  Environment environment;
-  if (repair) {
-    DI_ASSIGN_OR_RETURN(const auto broken, Inspect(environment, dir));
+Status VerifyKvStore(const std::string& dir, const KvVerifyOptions& options, bool json,
+                     bool* clean) {
+  KvEnvironment environment;
+  if (options.repair) {
+    DI_ASSIGN_OR_RETURN(const auto broken, InspectKvStore(environment, dir));
     for (const NamespaceView& view : broken) {
-      DI_RETURN_IF_ERROR(Repair(&environment, dir, view));
+      DI_RETURN_IF_ERROR(Repair(&environment, dir, view, options.key_file));
     }
   }
-  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   int64_t segments = 0;
   int64_t records = 0;
   std::vector<std::string> problems;
   for (const NamespaceView& view : views) {
     DI_ASSIGN_OR_RETURN(const VerifyReport report,
-                        VerifyNamespace(environment.files.get(), view, sample));
+                        VerifyNamespace(environment.files.get(), view, options.sample));
     segments += report.segments;
     records += report.records;
     for (const VerifyProblem& problem : report.problems) {
@@ -256,17 +213,22 @@ Status VerifyKvStore(const std::string& dir, int64_t sample, bool repair, bool j
 }
 
 Status CollectKvGarbage(const std::string& dir, const KvGcOptions& options, bool json) {
-  Environment environment;
+  KvEnvironment environment;
   if (options.target_free_percent > 0 && options.space_mb <= 0) {
     return InvalidRequest("--target-free needs --space-mb");
   }
-  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   std::vector<std::string> items;
   for (const NamespaceView& view : views) {
     const int64_t space_bytes =
         options.space_mb > 0 ? options.space_mb << 20 : std::numeric_limits<int64_t>::max() / 2;
-    auto store = OpenAsOwner(&environment, dir, view, space_bytes);
-    if (store.status().code() == StatusCode::kNotFound) continue;  // nothing to collect
+    const auto layout = LayoutOf(view);
+    if (!layout.ok()) continue;  // nothing to collect
+    const auto store = OpenKvStore(&environment, dir,
+                                   {.namespace_id = view.id,
+                                    .layout = *layout,
+                                    .space_bytes = space_bytes,
+                                    .key_file = options.key_file});
     DI_RETURN_IF_ERROR(store.status());
     auto actions = options.dry_run ? (*store)->janitor()->Plan() : (*store)->RunJanitor();
     if (options.target_free_percent > 0) {
@@ -284,12 +246,15 @@ Status CollectKvGarbage(const std::string& dir, const KvGcOptions& options, bool
 }
 
 Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, bool json) {
-  Environment environment;
-  DI_ASSIGN_OR_RETURN(const auto views, Inspect(environment, dir));
+  KvEnvironment environment;
+  DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   int64_t erased = 0;
   for (const NamespaceView& view : views) {
-    auto store = OpenAsOwner(&environment, dir, view, std::numeric_limits<int64_t>::max() / 2);
-    if (store.status().code() == StatusCode::kNotFound) continue;
+    const auto layout = LayoutOf(view);
+    if (!layout.ok()) continue;  // nothing to erase
+    const auto store =
+        OpenKvStore(&environment, dir,
+                    {.namespace_id = view.id, .layout = *layout, .key_file = options.key_file});
     DI_RETURN_IF_ERROR(store.status());
     if (!options.tenant.empty()) {
       DI_ASSIGN_OR_RETURN(const auto secret, LoadOrCreateSecret(environment.files.get(), dir));
@@ -299,7 +264,7 @@ Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, b
     } else {
       DI_ASSIGN_OR_RETURN(const BlockKey key, ParseKey(options.prefix_key));
       // Looked at again: opening the store has sealed and renamed segments.
-      DI_ASSIGN_OR_RETURN(const auto now, Inspect(environment, dir));
+      DI_ASSIGN_OR_RETURN(const auto now, InspectKvStore(environment, dir));
       for (const NamespaceView& sealed : now) {
         if (sealed.id != view.id) continue;
         DI_ASSIGN_OR_RETURN(const int64_t count, (*store)->EraseKeys(DescendantsOf(

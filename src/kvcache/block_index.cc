@@ -153,7 +153,15 @@ std::vector<IndexedBlock> BlockIndex::EraseIf(
   return erased;
 }
 
-bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to) {
+void BlockIndex::RaiseClass(Slot* slot, RetentionClass at_least) {
+  const auto flags = static_cast<uint8_t>(slot->retention_and_flags & ~kClassMask);
+  const auto retention =
+      std::max<uint8_t>(slot->retention_and_flags & kClassMask, static_cast<uint8_t>(at_least));
+  slot->retention_and_flags = static_cast<uint8_t>(flags | retention);
+}
+
+bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to,
+                      RetentionClass at_least) {
   DI_CHECK(to.segment != 0);
   Shard& shard = ShardOf(key);
   const std::unique_lock lock(shard.mutex);
@@ -161,6 +169,7 @@ bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const Bloc
   if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != from) return false;
   slot.segment = to.segment;
   slot.record = to.record;
+  RaiseClass(&slot, at_least);
   return true;
 }
 
@@ -172,10 +181,7 @@ void BlockIndex::Touch(std::span<const BlockKey> keys, uint32_t minute, Retentio
     if (slot.segment == 0) continue;
     if (slot.touches < std::numeric_limits<uint8_t>::max()) ++slot.touches;
     slot.touched_minute = std::max<uint32_t>(slot.touched_minute, minute) & 0xFFFFFF;
-    const auto flags = static_cast<uint8_t>(slot.retention_and_flags & ~kClassMask);
-    const auto retention =
-        std::max<uint8_t>(slot.retention_and_flags & kClassMask, static_cast<uint8_t>(at_least));
-    slot.retention_and_flags = static_cast<uint8_t>(flags | retention);
+    RaiseClass(&slot, at_least);
   }
 }
 

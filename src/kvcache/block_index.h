@@ -58,8 +58,10 @@ class BlockIndex {
   // Removes every entry that `which` accepts, which runs under the lock of a shard; what was
   // removed.
   std::vector<IndexedBlock> EraseIf(const std::function<bool(const IndexedBlock&)>& which);
-  // Points the entry to a copy, if it still points to `from`.
-  bool Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to);
+  // Points the entry to a copy, if it still points to `from`; raises its class when `at_least` is a
+  // longer one.
+  bool Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to,
+            RetentionClass at_least = RetentionClass::kBatch);
   // Counts a use of each key, deepest first; raises its class when `at_least` is a longer one.
   void Touch(std::span<const BlockKey> keys, uint32_t minute, RetentionClass at_least);
   // Restores what an earlier process knew about a use; never makes an entry older.
@@ -97,6 +99,7 @@ class BlockIndex {
   static void Grow(Shard* shard);
   static void RemoveAt(Shard* shard, size_t place);
   static IndexedBlock BlockOf(const Slot& slot);
+  static void RaiseClass(Slot* slot, RetentionClass at_least);
   std::unique_ptr<std::array<Shard, kNumShards>> shards_;
 };
 

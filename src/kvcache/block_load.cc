@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "kvcache/record_cipher.h"
 
 namespace deepinfer {
 namespace {
@@ -165,13 +166,12 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
     const size_t block = run.blocks[i];
     const BlockRequest& wanted = state->blocks[block];
     bool ok = read.ok() && *read >= (i + 1) * record_bytes;
-    const auto record =
-        std::span<const std::byte>(run.buffer.bytes()).subspan(i * record_bytes, record_bytes);
+    const auto record = arrived->buffer.bytes().subspan(i * record_bytes, record_bytes);
     if (ok) {
-      const RecordFault fault =
-          VerifyRecord(context_->options.layout, record, wanted.key, wanted.block_number);
+      const RecordFault fault = Accept(wanted, record);
       ok = fault == RecordFault::kNone;
-      if (!ok) Reject(wanted, fault);
+      // Nobody here can read it: room for one that can be read.
+      if (fault == RecordFault::kNoKey) context_->Forget(wanted.key, wanted.indexed);
     } else if (read.ok()) {
       Reject(wanted, RecordFault::kHeader);  // the file ends too early
     }
@@ -182,6 +182,22 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
     state->status[block].store(ok ? BlockStatus::kVerified : BlockStatus::kFailed,
                                std::memory_order_release);
   }
+}
+
+RecordFault BlockLoader::Accept(const BlockRequest& block, std::span<std::byte> record) {
+  const KvBlockLayout& layout = context_->options.layout;
+  RecordFault fault = VerifyRecord(layout, record, block.key, block.block_number);
+  const RecordHeader header = HeaderOf(record);
+  if (fault == RecordFault::kNone && (header.flags & kRecordEncrypted) != 0) {
+    const auto key = context_->keys->Find(header.tenant_tag);
+    if (!key) {
+      ++context_->counters.keyless_blocks;
+      return RecordFault::kNoKey;
+    }
+    if (!DecryptRecord(layout, *key, record)) fault = RecordFault::kAuthentic;
+  }
+  if (fault != RecordFault::kNone) Reject(block, fault);
+  return fault;
 }
 
 void BlockLoader::Reject(const BlockRequest& block, RecordFault fault) {
@@ -214,12 +230,12 @@ Status BlockLoader::ReadNow(const BlockRequest& block, PageBuffer* record) {
   DI_ASSIGN_OR_RETURN(
       const size_t read,
       file->ReadAt(record->bytes(), layout.RecordOffset(block.indexed.location.record)));
-  const RecordFault fault =
-      read < record->bytes().size()
-          ? RecordFault::kHeader
-          : VerifyRecord(layout, record->bytes(), block.key, block.block_number);
+  if (read < record->bytes().size()) {
+    Reject(block, RecordFault::kHeader);
+    return DataCorruption("the file ends inside a record");
+  }
+  const RecordFault fault = Accept(block, record->bytes());
   if (fault == RecordFault::kNone) return OkStatus();
-  Reject(block, fault);
   return DataCorruption(std::string("record: ") + std::string(RecordFaultName(fault)));
 }
 

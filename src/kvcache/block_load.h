@@ -79,6 +79,9 @@ class BlockLoader {
  private:
   void Submit(const std::shared_ptr<KvLoad::State>& state, KvLoad::Run* run);
   void Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Result<size_t>& read);
+  // Verifies a record and decrypts it in place when it is encrypted; kNone, or the fault,
+  // which was counted.
+  RecordFault Accept(const BlockRequest& block, std::span<std::byte> record);
   // The file of the block is gone: an ordinary miss.
   void Missing(const BlockRequest& block);
   // Counts a record that failed its check; two in one segment put it into quarantine.

@@ -23,6 +23,7 @@ Result<int64_t> Eraser::EraseKeys(std::span<const BlockKey> keys) {
 
 Result<int64_t> Eraser::EraseTenant(uint64_t tenant_tag) {
   writes_->DiscardTenant(tenant_tag);
+  DI_RETURN_IF_ERROR(context_->keys->Destroy(tenant_tag).status());
   return Apply(EraseTenantEntry(tenant_tag, context_->wall_clock->UnixNs()));
 }
 

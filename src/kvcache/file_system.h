@@ -47,6 +47,7 @@ struct FileInfo {
   int64_t size_bytes = 0;
   int64_t modified_ns = 0;  // Unix, by the file system's clock
   uint64_t inode = 0;
+  uint32_t permissions = 0;  // the lowest nine bits of the mode
 };
 
 // Held until destroyed or the process ends.

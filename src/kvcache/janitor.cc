@@ -115,6 +115,9 @@ std::vector<JanitorAction> Janitor::Step() {
   const int64_t now_ns = context_->wall_clock->UnixNs();
   const int64_t now_us = context_->clock->NowUs();
   const bool frozen = ExpiryFrozen(now_ns);
+  if (const Status status = context_->keys->Reload(); !status.ok()) {
+    Log(LogLevel::kWarning, "kv.key_file", {{"status", status}});
+  }
   // Before anything expires: a peer may have used it.
   const int64_t exchange_us = context_->options.shared ? kSharedExchangeUs : kUsPerHour;
   if (now_us - touches_exchanged_us_ >= exchange_us) {
@@ -180,7 +183,13 @@ void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
                         context_->options.move_bucket_live_share *
                             static_cast<double>(std::max<int64_t>(info.num_records, 1)) &&
                     MayMoveBucket(*survey);
-  const char* action = survey->num_live == 0 ? "remove" : move ? "move_bucket" : "copy_forward";
+  // Copies wear the device too: while the budget is overdrawn the file stays as it is.
+  const bool wait =
+      !move && survey->num_live > 0 && context_->write_budget.Level(context_->clock->NowUs()) < 0;
+  const char* action = survey->num_live == 0 ? "remove"
+                       : move                ? "move_bucket"
+                       : wait                ? "wait"
+                                             : "copy_forward";
   actions->push_back(Describe(info, action, "expired", survey->num_live));
   if (dry_run) return;
   for (const Resident& resident : survey->residents) {
@@ -189,6 +198,7 @@ void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
     ++context_->counters.expired_blocks;
   }
   if (survey->num_live == 0) return Remove(*survey);
+  if (wait) return;
   if (!move) return CopyForward(*survey);
   Superblock superblock = info.superblock;
   const uint64_t bucket_hour = context_->Policy(static_cast<RetentionClass>(superblock.retention))

@@ -20,7 +20,7 @@ namespace deepinfer {
 // What the janitor did, or would do, with a segment.
 struct JanitorAction {
   std::string path;
-  std::string action;  // "remove", "copy_forward", "move_bucket"
+  std::string action;  // "remove", "copy_forward", "move_bucket", "wait"
   std::string reason;  // "expired", "pressure", "erased"
   int64_t live_records = 0;
   int64_t records = 0;

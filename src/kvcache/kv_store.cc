@@ -65,6 +65,7 @@ Result<std::unique_ptr<KvStore>> KvStore::Open(const KvStoreOptions& options, Fi
 Status KvStore::Begin() {
   const KvStoreOptions& options = context_.options;
   FileSystem* files = context_.files;
+  DI_ASSIGN_OR_RETURN(context_.keys, TenantKeys::Open(files, options.key_file));
   DI_RETURN_IF_ERROR(
       PrepareNamespace(files, options.dir, options.namespace_id, options.namespace_text));
   const std::string folder = NamespaceFolder(options.dir, options.namespace_id);
@@ -132,6 +133,7 @@ void KvStore::GiveFoldersUp() {
     for (const uint32_t id : context_.segments.InFolder(folder)) context_.segments.Remove(id);
   }
   janitor_.DisownAll();
+  shared_->ReadAgain();
 }
 
 bool KvStore::LoadNextSegment() {
@@ -232,6 +234,14 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
                              quota_bytes + quota_bytes / 10) {
     ++context_.counters.dropped_writes;
     return PublishResult::kDroppedQuota;
+  }
+  if (context_.keys->SecrecyOf(request.tenant_tag) == TenantSecrecy::kDestroyed) {
+    ++context_.counters.dropped_writes;
+    return PublishResult::kDroppedOff;
+  }
+  if (!context_.write_budget.Admit(request.retention, request.key, context_.clock->NowUs())) {
+    ++context_.counters.spared_writes;
+    return PublishResult::kDroppedBudget;
   }
   BlockWrite write;
   write.record = PageBuffer(context_.options.layout.record_bytes());

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kvcache/block_load.h"
@@ -79,6 +80,8 @@ class KvStore {
   std::unique_ptr<KvLoad> BeginLoad(std::vector<BlockRequest> blocks, int64_t deadline_us);
   // Copies payload [layout.payload_bytes()] before it returns; never waits for the disk.
   PublishResult Publish(const PublishRequest& request, std::span<const std::byte> payload);
+  // A record that was read from this store, into another class.
+  PublishResult PublishCopy(BlockWrite write) { return writes_->Enqueue(std::move(write)); }
   // Marks the blocks of a hit as used now and keeps them at least as long as the class says.
   void Touch(std::span<const BlockKey> keys, RetentionClass retention);
 

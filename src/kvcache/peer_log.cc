@@ -127,14 +127,14 @@ uint32_t PeerLog::OpenSegment(uint32_t number) {
   return 0;  // expired and removed; the log says so further on
 }
 
-void PeerLog::MoveTo(const std::string& folder) {
+void PeerLog::MoveTo(std::string folder) {
   for (const uint32_t id : Segments()) {
     context_->segments.Update(id, [&](SegmentInfo* info) {
       info->path = folder + info->path.substr(info->path.rfind('/'));
       info->folder = folder;
     });
   }
-  folder_ = folder;
+  folder_ = std::move(folder);
   log_ = nullptr;
   offset_ = 0;
 }

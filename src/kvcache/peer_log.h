@@ -30,7 +30,7 @@ class PeerLog {
   Result<int64_t> Follow(Eraser* eraser);
 
   // The folder was renamed: an adopter took it, with a copy of its log that is read from the begin.
-  void MoveTo(const std::string& folder);
+  void MoveTo(std::string folder);
   // Numbers in the store's table.
   std::vector<uint32_t> Segments() const;
 

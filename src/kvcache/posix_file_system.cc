@@ -188,7 +188,7 @@ class PosixFileSystem final : public FileSystem {
     if (stat(path.c_str(), &info) != 0) return SystemError("stat", path, errno);
     return FileInfo{info.st_size,
                     int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec,
-                    info.st_ino};
+                    info.st_ino, info.st_mode & 0777};
   }
 
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {

@@ -38,18 +38,24 @@ std::string_view RecordFaultName(RecordFault fault) {
       return "section";
     case RecordFault::kTrailer:
       return "trailer";
+    case RecordFault::kNoKey:
+      return "no key";
     case RecordFault::kAuthentic:
       return "authentication";
   }
   return "unknown";
 }
 
+void FillLayoutFields(const KvBlockLayout& layout, RecordHeader* header) {
+  header->format_id = layout.format_id;
+  header->num_sections = static_cast<uint8_t>(layout.sections.size());
+  header->block_tokens = static_cast<uint16_t>(layout.block_tokens);
+  header->payload_bytes = static_cast<uint64_t>(layout.payload_bytes());
+}
+
 void SealRecord(const KvBlockLayout& layout, RecordHeader header, std::span<std::byte> record) {
   DI_CHECK(static_cast<int64_t>(record.size()) == layout.record_bytes());
-  header.format_id = layout.format_id;
-  header.num_sections = static_cast<uint8_t>(layout.sections.size());
-  header.block_tokens = static_cast<uint16_t>(layout.block_tokens);
-  header.payload_bytes = static_cast<uint64_t>(layout.payload_bytes());
+  FillLayoutFields(layout, &header);
   for (size_t i = 0; i < layout.sections.size(); ++i) {
     header.sections[i] = PlaceOf(layout, i);
     header.sections[i].crc = Crc32c(Section(record, header.sections[i]));

@@ -21,9 +21,13 @@ enum class RecordFault : uint8_t {
   kKey,      // of another block
   kSection,  // a section's table entry or checksum
   kTrailer,
-  kAuthentic,  // encrypted, and the tag does not match
+  kNoKey,      // encrypted, and its tenant's key is not here
+  kAuthentic,  // encrypted, and not with the tenant's key under this header
 };
 std::string_view RecordFaultName(RecordFault fault);
+
+// Sets the fields of a header that follow from the layout: format, number of sections, sizes.
+void FillLayoutFields(const KvBlockLayout& layout, RecordHeader* header);
 
 // Fills the fields of `header` that follow from the layout (format, sections, sizes), checksums
 // the payload that stands at kRecordHeaderBytes in `record`, and writes header, trailer and zero

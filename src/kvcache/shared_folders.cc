@@ -95,6 +95,9 @@ void SharedFolders::RenewLeaseIfDue() {
 
 void SharedFolders::FollowPeers() {
   bool lost = false;
+  if (read_again_.exchange(false)) {
+    for (const auto& [name, peer] : peers_) peer->MoveTo(peer->folder());
+  }
   for (const auto& [name, peer] : peers_) {
     const auto entries = peer->Follow(eraser_);
     // Renamed or removed: the next scan tells which.

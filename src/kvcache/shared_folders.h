@@ -6,6 +6,7 @@
 // Thread rule: Step on one thread; Join and Peers from any, one lock. Owner: the store.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -40,6 +41,10 @@ class SharedFolders {
   // Takes the folder over; false when another process was faster. Loads its segments.
   bool Adopt(const EpochFolder& folder);
 
+  // Our folders have become a peer's: the logs are read again from the begin, because blocks that
+  // were ours are to be found there now.
+  void ReadAgain() { read_again_ = true; }
+
   // What is due: renew the lease, read the logs of peers, look for new folders and dead owners.
   void Step();
   std::vector<PeerView> Peers() const;
@@ -66,6 +71,7 @@ class SharedFolders {
   LeaseRecord lease_;
   std::vector<PeerView> views_;  // lag_us holds the time until it is asked for
   std::map<std::string, std::unique_ptr<PeerLog>> peers_;  // by "node-epoch"
+  std::atomic<bool> read_again_{false};
   LeaseWatch watch_;
   std::set<uint32_t> gone_;  // removed segments that index entries may still point to
   int64_t renew_us_ = 0;

@@ -152,10 +152,12 @@ bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
     return true;
   }
   const auto existing = index.Find(key);
-  if (!existing || segments.ResidenceOf(existing->location.segment) == Residence::kOwn) {
-    return false;
-  }
-  return index.Move(key, existing->location, block.location);
+  if (!existing) return false;
+  // A pinned copy outlives the other one.
+  const bool pins =
+      block.retention == RetentionClass::kPinned && existing->retention != RetentionClass::kPinned;
+  if (!pins && segments.ResidenceOf(existing->location.segment) == Residence::kOwn) return false;
+  return index.Move(key, existing->location, block.location, block.retention);
 }
 
 void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {

@@ -19,6 +19,8 @@
 #include "kvcache/file_system.h"
 #include "kvcache/reuse_model.h"
 #include "kvcache/store_options.h"
+#include "kvcache/tenant_keys.h"
+#include "kvcache/write_budget.h"
 
 namespace deepinfer {
 
@@ -26,12 +28,14 @@ struct StoreCounters {
   std::atomic<int64_t> published{0};
   std::atomic<int64_t> already_stored{0};
   std::atomic<int64_t> dropped_writes{0};
+  std::atomic<int64_t> spared_writes{0};   // refused to save the device
   std::atomic<int64_t> written_blocks{0};  // new ones, committed
   std::atomic<int64_t> copied_blocks{0};   // copied forward, committed
   std::atomic<int64_t> write_errors{0};
   std::atomic<int64_t> loaded_blocks{0};
   std::atomic<int64_t> read_errors{0};
   std::atomic<int64_t> corrupt_records{0};
+  std::atomic<int64_t> keyless_blocks{0};  // encrypted, and the key is not here
   std::atomic<int64_t> quarantined_segments{0};
   std::atomic<int64_t> foreign_segments{0};  // of another version or layout; left alone
   std::atomic<int64_t> late_blocks{0};       // not there at the deadline of their load
@@ -132,7 +136,13 @@ class TenantTable {
 
 struct StoreContext {
   StoreContext(const KvStoreOptions& o, FileSystem* f, const Clock* c, const WallClock* w)
-      : options(o), files(f), clock(c), wall_clock(w), segments(f, o.direct_io) {}
+      : options(o),
+        files(f),
+        clock(c),
+        wall_clock(w),
+        segments(f, o.direct_io),
+        write_budget(static_cast<int64_t>(o.writes_per_day * static_cast<double>(o.space_bytes)),
+                     c->NowUs()) {}
 
   const RetentionPolicy& Policy(RetentionClass retention) const {
     return options.retention[static_cast<size_t>(retention)];
@@ -153,6 +163,8 @@ struct StoreContext {
   SegmentTable segments;
   TenantTable tenants;
   ReuseModel reuse;
+  WriteBudget write_budget;
+  std::unique_ptr<TenantKeys> keys;  // set before the first thread starts
   StoreCounters counters;
 };
 

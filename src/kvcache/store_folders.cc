@@ -15,12 +15,6 @@ constexpr int64_t kMaxTextBytes = 65'536;
 constexpr size_t kEpochDigits = 16;
 constexpr std::string_view kAdopted = ".adopted-by-";
 
-Status FillRandom(std::span<uint8_t> bytes) {
-  const ssize_t count = getrandom(bytes.data(), bytes.size(), 0);
-  return count == static_cast<ssize_t>(bytes.size()) ? OkStatus()
-                                                     : Unavailable("no random numbers");
-}
-
 Status WriteNewFile(FileSystem* files, const std::string& path, OpenMode mode,
                     std::span<const std::byte> bytes) {
   DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, mode, false));
@@ -29,6 +23,12 @@ Status WriteNewFile(FileSystem* files, const std::string& path, OpenMode mode,
 }
 
 }  // namespace
+
+Status FillRandom(std::span<uint8_t> bytes) {
+  const ssize_t count = getrandom(bytes.data(), bytes.size(), 0);
+  return count == static_cast<ssize_t>(bytes.size()) ? OkStatus()
+                                                     : Unavailable("no random numbers");
+}
 
 std::string NamespaceFolder(const std::string& root, const Sha256Digest& namespace_id) {
   return root + "/v1/" + BlockKey{namespace_id}.Hex().substr(0, 16);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,9 @@ Result<std::vector<EpochFolder>> ListEpochFolders(FileSystem* files,
 
 // Files of an epoch folder besides its segments.
 bool IsStoreFile(std::string_view name);
+
+// Random bytes from the system.
+Status FillRandom(std::span<uint8_t> bytes);
 
 // A new random number from the system, for epochs.
 Result<uint64_t> RandomEpoch();

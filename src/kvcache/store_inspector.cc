@@ -1,6 +1,8 @@
 #include "kvcache/store_inspector.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -119,6 +121,44 @@ Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& vie
     }
   }
   return report;
+}
+
+std::vector<ChainBlock> ChainTo(FileSystem* files, const NamespaceView& view, const BlockKey& key) {
+  struct Place {
+    const SegmentView* segment;
+    size_t record;
+  };
+  // A header knows the first 16 bytes of its parent's key, which is enough to find it.
+  std::map<std::array<uint8_t, 16>, Place> by_prefix;
+  const auto prefix_of = [](const BlockKey& of) {
+    std::array<uint8_t, 16> prefix;
+    std::copy_n(of.bytes.begin(), prefix.size(), prefix.begin());
+    return prefix;
+  };
+  for (const SegmentView& segment : view.segments) {
+    if (!segment.content || segment.extension == "bad") continue;
+    for (size_t i = 0; i < segment.content->entries.size(); ++i) {
+      by_prefix.try_emplace(prefix_of(segment.content->entries[i].key), Place{&segment, i});
+    }
+  }
+  std::vector<ChainBlock> chain;
+  for (auto next = by_prefix.find(prefix_of(key)); next != by_prefix.end();) {
+    const auto& [segment, record] = next->second;
+    const IndexEntry& entry = segment->content->entries[record];
+    if (chain.empty() ? entry.key != key : entry.block_number + 1 != chain.back().number) break;
+    chain.push_back({entry.key, entry.block_number});
+    if (entry.block_number == 0) break;
+    const auto file = files->Open(segment->path, OpenMode::kRead, false);
+    if (!file.ok()) break;
+    RecordHeader header;
+    const Status read =
+        ReadExactly(file->get(), {reinterpret_cast<std::byte*>(&header), sizeof(header)},
+                    segment->content->layout.RecordOffset(static_cast<int64_t>(record)));
+    if (!read.ok() || !header.IsIntact()) break;
+    next = by_prefix.find(header.parent_prefix);
+  }
+  std::ranges::reverse(chain);
+  return chain;
 }
 
 std::vector<BlockKey> DescendantsOf(FileSystem* files, const NamespaceView& view,

@@ -50,6 +50,15 @@ Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& vie
 std::vector<BlockKey> DescendantsOf(FileSystem* files, const NamespaceView& view,
                                     const BlockKey& key);
 
+// A block of a prefix.
+struct ChainBlock {
+  BlockKey key;
+  uint32_t number = 0;
+};
+// The stored blocks from block 0, or from as far back as they are stored, to `key`. Empty when it
+// is not stored.
+std::vector<ChainBlock> ChainTo(FileSystem* files, const NamespaceView& view, const BlockKey& key);
+
 // 64 hex digits.
 Result<BlockKey> ParseKey(const std::string& hex);
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "kvcache/block_index.h"
 #include "kvcache/block_pool.h"
 
 namespace deepinfer {
@@ -21,6 +22,9 @@ BlockKey KeyOf(uint64_t id) {
   std::memcpy(key.bytes.data() + sizeof(word), &id, sizeof(id));
   return key;
 }
+
+// The index counts time in minutes; here each of its minutes is a tenth of a second.
+constexpr int64_t kMsPerTick = 100;
 
 }  // namespace
 
@@ -79,6 +83,39 @@ Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t 
   }
   totals.unique_blocks = CountUniqueIds(requests);
   totals.reclaimed_blocks = pool.stats().reclaimed;
+  return totals;
+}
+
+TraceTotals ReplayTraceTtl(std::span<const TraceRequest> requests, int64_t id_tokens,
+                           int64_t ttl_ms) {
+  BlockIndex index;
+  TraceTotals totals;
+  for (const TraceRequest& request : requests) {
+    const auto tick = static_cast<uint32_t>(request.time_ms / kMsPerTick);
+    std::vector<BlockKey> keys;
+    for (const uint64_t id : request.ids) keys.push_back(KeyOf(id));
+    int64_t hit = 0;
+    bool leading = true;
+    for (const BlockKey& key : keys) {
+      const auto found = index.Find(key);
+      const bool expired = found && (int64_t{tick} - found->touched_minute) * kMsPerTick > ttl_ms;
+      if (expired) {
+        index.Erase(key, found->location);
+        ++totals.reclaimed_blocks;
+      }
+      leading = leading && found && !expired;
+      hit += leading ? 1 : 0;
+      IndexedBlock block;
+      block.location = {1, 0};
+      block.touched_minute = tick;
+      (void)index.Insert(key, block);
+    }
+    index.Touch(keys, tick, RetentionClass::kBatch);
+    ++totals.requests;
+    totals.input_tokens += request.input_tokens;
+    totals.hit_tokens += std::min(hit * id_tokens, request.input_tokens);
+  }
+  totals.unique_blocks = CountUniqueIds(requests);
   return totals;
 }
 

@@ -1,6 +1,6 @@
-// Replays a recorded sequence of prompts through the real block pool, to see what share of their
-// tokens a cache of a given size would have saved.
-// Thread rule: pure functions.
+// Replays a recorded sequence of prompts through the real block pool and the real index, to see
+// what share of their tokens a cache of a given size or patience would have saved. Thread rule:
+// pure functions.
 #pragma once
 
 #include <cstdint>
@@ -42,5 +42,10 @@ int64_t CountUniqueIds(std::span<const TraceRequest> requests);
 // resource_exhausted when one prompt alone needs more blocks than that.
 Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t id_tokens,
                                 int64_t capacity_blocks);
+
+// The same through the store's index without a limit of space: a block is there until ttl_ms after
+// its last use; ttl_ms up to a day.
+TraceTotals ReplayTraceTtl(std::span<const TraceRequest> requests, int64_t id_tokens,
+                           int64_t ttl_ms);
 
 }  // namespace deepinfer

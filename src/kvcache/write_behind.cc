@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "kvcache/record_cipher.h"
 
 namespace deepinfer {
 namespace {
@@ -126,7 +127,7 @@ void WriteBehind::Write(BlockWrite write) {
   if (segment == nullptr) return Drop(header.key);
   header.writer_id = target_.epoch;
   header.sequence = next_sequence_++;
-  SealRecord(context_->options.layout, header, write.record.bytes());
+  if (!SealForDisk(&write)) return Drop(header.key);
   const int64_t place = segment->writer->num_records();
   const Result<IndexEntry> entry = segment->writer->Append(write.record.bytes());
   if (!entry.ok()) {
@@ -134,12 +135,37 @@ void WriteBehind::Write(BlockWrite write) {
     return Drop(header.key);
   }
   segment->dirty = true;
+  context_->write_budget.Charge(context_->options.layout.record_bytes(), context_->clock->NowUs());
   segment->last_write_us = context_->clock->NowUs();
   if (group_.empty()) group_began_us_ = segment->last_write_us;
   group_bytes_ += static_cast<int64_t>(write.record.bytes().size());
   group_.push_back({*entry, segment->id, static_cast<uint32_t>(place),
                     StoreMinute(static_cast<int64_t>(header.created_ns)),
                     (header.flags & kRecordAbsoluteDeadline) != 0, write.copy_of, write.serial});
+}
+
+// With the key of the tenant if it has one. False when it had one and has lost it: then nothing of
+// it may reach the disk.
+bool WriteBehind::SealForDisk(BlockWrite* write) const {
+  const KvBlockLayout& layout = context_->options.layout;
+  RecordHeader& header = write->header;
+  const bool was_encrypted = (header.flags & kRecordEncrypted) != 0;
+  header.flags &= ~kRecordEncrypted;
+  header.nonce = {};
+  header.tag = {};
+  const auto key = context_->keys->Find(header.tenant_tag);
+  if (!key) {
+    const bool plain = context_->keys->SecrecyOf(header.tenant_tag) == TenantSecrecy::kPlain;
+    if (was_encrypted || !plain) return false;
+    SealRecord(layout, header, write->record.bytes());
+    return true;
+  }
+  const auto nonce = NewNonce();
+  const Status sealed =
+      nonce.ok() ? SealEncryptedRecord(layout, header, *key, *nonce, write->record.bytes())
+                 : nonce.status();
+  if (!sealed.ok()) Log(LogLevel::kError, "kv.encryption", {{"status", sealed}});
+  return sealed.ok();
 }
 
 WriteBehind::OpenSegment* WriteBehind::SegmentFor(RetentionClass retention, uint64_t bucket_hour) {

@@ -34,7 +34,14 @@ struct BlockWrite {
   uint64_t serial = 0;  // given by the queue
 };
 
-enum class PublishResult : uint8_t { kQueued, kExists, kDroppedFull, kDroppedQuota, kDroppedOff };
+enum class PublishResult : uint8_t {
+  kQueued,
+  kExists,
+  kDroppedFull,
+  kDroppedQuota,
+  kDroppedOff,     // the tenant's key was destroyed
+  kDroppedBudget,  // the device is to last
+};
 
 // The epoch folder a process writes to.
 struct WriteTarget {
@@ -95,6 +102,7 @@ class WriteBehind {
 
   void WriteQueued();
   void Write(BlockWrite write);
+  bool SealForDisk(BlockWrite* write) const;
   // The open segment for this class and bucket, with room; null after an error.
   OpenSegment* SegmentFor(RetentionClass retention, uint64_t bucket_hour);
   OpenSegment* CreateSegment(RetentionClass retention, uint64_t bucket_hour);

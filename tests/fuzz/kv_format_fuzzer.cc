@@ -1,10 +1,14 @@
 // Any bytes as each structure of a cache store. What is accepted must keep its promises.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
+#include "kvcache/lease.h"
 #include "kvcache/record.h"
+#include "kvcache/record_cipher.h"
 
 namespace {
 
@@ -35,6 +39,28 @@ void CheckRecord(std::span<const std::byte> bytes) {
          deepinfer::RecordFault::kKey);
 }
 
+// Any bytes as an encrypted record, and as the payload and header of one that we encrypt.
+void CheckCipher(std::span<const std::byte> bytes) {
+  const deepinfer::KvBlockLayout layout = SmallLayout();
+  if (static_cast<int64_t>(bytes.size()) < layout.record_bytes()) return;
+  constexpr deepinfer::TenantKey kKey = {1, 2, 3};
+  std::vector<std::byte> record(bytes.begin(), bytes.begin() + layout.record_bytes());
+  // Nobody has made this tag.
+  Expect(!deepinfer::DecryptRecord(layout, kKey, record));
+  record.assign(bytes.begin(), bytes.begin() + layout.record_bytes());
+  deepinfer::RecordHeader header = deepinfer::HeaderOf(record);
+  header.retention %= deepinfer::kNumRetentionClasses;
+  header.magic = deepinfer::kRecordMagic;
+  header.version = deepinfer::kFormatVersion;
+  header.header_bytes = deepinfer::kRecordHeaderBytes;
+  Expect(deepinfer::SealEncryptedRecord(layout, header, kKey, {9}, record).ok());
+  Expect(deepinfer::VerifyRecord(layout, record, header.key, header.block_number) ==
+         deepinfer::RecordFault::kNone);
+  Expect(deepinfer::DecryptRecord(layout, kKey, record));
+  Expect(std::ranges::equal(deepinfer::PayloadOf(layout, record),
+                            deepinfer::PayloadOf(layout, bytes)));
+}
+
 void CheckSegment(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(deepinfer::Superblock)) return;
   auto superblock = FromBytes<deepinfer::Superblock>(bytes);
@@ -51,11 +77,20 @@ void CheckSegment(std::span<const std::byte> bytes) {
   for (const deepinfer::IndexEntry& entry : *entries) Expect(entry.IsIntact());
 }
 
+void CheckLease(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(deepinfer::LeaseRecord)) return;
+  auto lease = FromBytes<deepinfer::LeaseRecord>(bytes);
+  lease.Seal();
+  Expect(lease.Boot().size() <= lease.boot_id.size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span bytes(reinterpret_cast<const std::byte*>(data), size);
   CheckRecord(bytes);
+  CheckCipher(bytes);
+  CheckLease(bytes);
   CheckSegment(bytes);
   const auto entries = deepinfer::ParseIndexLog(bytes);
   Expect(entries.size() <= size / sizeof(deepinfer::IndexEntry));

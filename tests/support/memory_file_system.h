@@ -43,6 +43,7 @@ class MemoryFileSystem final : public FileSystem {
       auto node = std::make_shared<Node>();
       node->inode = next_inode_++;
       node->modified_ns = now_ns_;
+      if (mode == OpenMode::kCreatePrivate) node->permissions = 0600;
       ChangeName(path, std::move(node));
     }
     return std::unique_ptr<File>(std::make_unique<MemoryFile>(this, path, names_[path]));
@@ -109,12 +110,12 @@ class MemoryFileSystem final : public FileSystem {
     const auto it = names_.find(path);
     if (it == names_.end()) {
       if (const auto folder = folders_.find(path); folder != folders_.end()) {
-        return FileInfo{0, 0, folder->second};
+        return FileInfo{0, 0, folder->second, 0755};
       }
       return NotFound(path);
     }
     return FileInfo{static_cast<int64_t>(it->second->bytes.size()), it->second->modified_ns,
-                    it->second->inode};
+                    it->second->inode, it->second->permissions};
   }
 
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
@@ -166,6 +167,7 @@ class MemoryFileSystem final : public FileSystem {
     std::set<size_t> dirty_pages;
     uint64_t inode = 0;
     int64_t modified_ns = 0;
+    uint32_t permissions = 0644;
   };
   struct NameChange {
     std::string path;

@@ -95,8 +95,8 @@ class LocalFolder:
     def __init__(self):
         self.root = tempfile.mkdtemp(prefix="deepinfer-kv-")
 
-    def folder(self, _index):
-        return os.path.join(self.root, "kv")
+    def folder(self, _index, name):
+        return os.path.join(self.root, name)
 
     def close(self):
         shutil.rmtree(self.root, ignore_errors=True)
@@ -189,8 +189,8 @@ end-volume
         if self.brick_pid is None:
             raise Unavailable("the brick has no process")
 
-    def folder(self, index):
-        return str(self.mounts[index] / "kv")
+    def folder(self, index, name):
+        return str(self.mounts[index] / name)
 
     def stall(self, stalled):
         """The brick answers no more, or again."""

@@ -44,7 +44,7 @@ class KvTools(unittest.TestCase):
     def kv(self, *args, status=0):
         result = run("kv", args[0], "--dir", self.root, "--json", *args[1:])
         self.assertEqual(result.returncode, status, result.stderr)
-        return json.loads(result.stdout)
+        return json.loads(result.stdout) if result.stdout else None
 
     def blocks(self):
         return self.kv("ls", "--blocks")["items"]
@@ -104,6 +104,77 @@ class KvTools(unittest.TestCase):
         self.assertEqual(self.blocks(), [])
         for path in self.root.rglob("seg-*"):
             self.assertNotIn(format_vectors.key(1), path.read_bytes())
+
+    def age_out(self):
+        """As if the segments' buckets were long over."""
+        for path in self.root.glob("v1/*/*/seg-*"):
+            data = bytearray(path.read_bytes())
+            if data[20] != 3:  # class pinned has no bucket
+                data[88:96] = (1).to_bytes(8, "little")
+                data[4092:4096] = format_vectors.crc32c(bytes(data[:4092])).to_bytes(4, "little")
+                path.write_bytes(data)
+
+    def test_pinned_chains_outlive_their_class(self):
+        key = format_vectors.key(1).hex()
+        self.assertEqual(self.kv("pin", "--prefix-key", key)["pinned_blocks"], 2)
+        self.assertEqual(self.kv("pin", "--prefix-key", key)["pinned_blocks"], 0)
+        self.age_out()
+        self.kv("gc")
+        self.assertEqual([b["class"] for b in self.blocks()], ["pinned"] * 2)
+        self.assertEqual(self.kv("verify")["problems"], [])
+        removed = self.kv("pin", "--remove", "--prefix-key", key)
+        self.assertEqual((removed["chain_blocks"], removed["unpinned_blocks"]), (2, 2))
+        self.assertEqual([b["class"] for b in self.blocks()], ["chat"] * 2)
+        self.kv("pin", "--prefix-key", "ab" * 32, status=1)
+
+    def test_export_and_import_carry_blocks_to_another_store(self):
+        file = self.root.parent / "blocks"
+        namespace = format_vectors.NAMESPACE.hex()
+        exported = self.kv("export", "--ns", namespace[:6], file)
+        self.assertEqual((exported["blocks"], exported["namespace"]), (2, namespace))
+        self.assertEqual(exported["bytes"], file.stat().st_size)
+        before = [(b["key"], b["block"], b["class"], b["replay_gen"], b["tenant_tag"])
+                  for b in self.blocks()]
+        self.root = self.root.parent / "other"
+        self.root.mkdir()
+        self.assertEqual(self.kv("import", file)["imported"], 2)
+        again = self.kv("import", file)
+        self.assertEqual((again["imported"], again["existing"]), (0, 2))
+        after = [(b["key"], b["block"], b["class"], b["replay_gen"], b["tenant_tag"])
+                 for b in self.blocks()]
+        self.assertEqual(sorted(after), sorted(before))
+        self.assertEqual(self.kv("verify")["problems"], [])
+
+    def test_export_of_a_chain_ends_at_its_block(self):
+        file = self.root.parent / "blocks"
+        exported = self.kv("export", "--prefix-key", format_vectors.key(0).hex(), file)
+        self.assertEqual(exported["blocks"], 1)
+        self.root = self.root.parent / "other"
+        self.root.mkdir()
+        self.assertEqual(self.kv("import", file)["imported"], 1)
+
+    def test_bad_records_are_left_out_and_damaged_files_refused(self):
+        file = self.root.parent / "blocks"
+        self.damage(PAGE + 300)
+        exported = self.kv("export", "--ns", "", file, status=1)
+        self.assertEqual((exported["blocks"], exported["bad_records"]), (1, 1))
+        whole = file.read_bytes()
+        self.root = self.root.parent / "other"
+        self.root.mkdir()
+        for damaged in (whole[:-20], whole[:len(whole) // 2], b"not an export"):
+            file.write_bytes(damaged)
+            self.assertEqual(run("kv", "import", "--dir", self.root, file).returncode, 1)
+        file.write_bytes(whole)
+        self.assertEqual(self.kv("import", file)["records"], 1)
+
+    def test_keys_encrypt_and_erasing_destroys_them(self):
+        keys = self.root.parent / "keys"
+        tag = self.kv("key", "--tenant", "acme", "--key-file", keys)["tenant_tag"]
+        self.assertEqual(keys.stat().st_mode & 0o777, 0o600)
+        self.assertIn(tag, keys.read_text())
+        self.kv("key", "--tenant", "acme", "--key-file", keys, status=2)
+        self.kv("erase", "--tenant", "acme", "--key-file", keys, "--yes")
+        self.assertEqual(keys.read_text(), f"{tag} destroyed\n")
 
     def test_wrong_use_and_missing_stores_are_told_apart(self):
         self.assertEqual(run("kv", "stats").returncode, 2)

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <cstring>
 #include <map>
+#include <tuple>
 
 #include "kvcache/breaker.h"
 #include "kvcache/reuse_model.h"
+#include "kvcache/write_budget.h"
 
 namespace deepinfer {
 namespace {
@@ -166,6 +169,64 @@ TEST(CircuitBreaker, OpensWhenReadsBecomeTenTimesSlower) {
     breaker.Record(ReadPermit::kGranted, true, 300'000, 1000 + i);
   }
   EXPECT_EQ(breaker.StateText(1300), "off: latency");
+}
+
+constexpr int64_t kDayUs = int64_t{24} * 3600 * 1'000'000;
+
+TEST(WriteBudget, WithoutALimitEverythingIsAdmitted) {
+  WriteBudget budget(0, 0);
+  budget.Charge(int64_t{1} << 50, 0);
+  EXPECT_TRUE(budget.Admit(RetentionClass::kBatch, {}, 0));
+  EXPECT_EQ(budget.Level(0), 1);
+}
+
+TEST(WriteBudget, ClassesTurnSelectiveInOrder) {
+  constexpr int64_t kDaily = 12'000'000;  // a bucket of a million
+  WriteBudget budget(kDaily, 0);
+  uint8_t next = 0;
+  const auto admits = [&](RetentionClass retention) {
+    BlockKey key;
+    key.bytes[0] = ++next;
+    return budget.Admit(retention, key, 0);
+  };
+  for (const auto& [charge, batch, agent, chat] :
+       {std::tuple(400'000, true, true, true), std::tuple(200'000, false, true, true),
+        std::tuple(200'000, false, false, true), std::tuple(250'000, false, false, false)}) {
+    budget.Charge(charge, 0);
+    EXPECT_EQ(admits(RetentionClass::kBatch), batch) << budget.Level(0);
+    EXPECT_EQ(admits(RetentionClass::kAgent), agent) << budget.Level(0);
+    EXPECT_EQ(admits(RetentionClass::kChat), chat) << budget.Level(0);
+    EXPECT_TRUE(admits(RetentionClass::kPinned));
+  }
+}
+
+TEST(WriteBudget, OfferedAgainABlockIsAdmittedUntilTheBucketIsFarOverdrawn) {
+  WriteBudget budget(12'000'000, 0);
+  budget.Charge(1'100'000, 0);
+  BlockKey key;
+  key.bytes[0] = 1;
+  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, key, 0));
+  EXPECT_TRUE(budget.Admit(RetentionClass::kChat, key, 0));
+  budget.Charge(500'000, 0);
+  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, key, 0));
+}
+
+TEST(WriteBudget, ADayOfWritingStaysWithinTheBudget) {
+  constexpr int64_t kDaily = 12'000'000;
+  constexpr int64_t kBlock = 1000;
+  WriteBudget budget(kDaily, 0);
+  int64_t written = 0;
+  for (int64_t i = 0; i < 200'000; ++i) {
+    const int64_t now_us = i * (3 * kDayUs / 200'000);
+    BlockKey key;
+    std::memcpy(key.bytes.data(), &i, sizeof(i));
+    if (!budget.Admit(RetentionClass::kChat, key, now_us)) continue;
+    budget.Charge(kBlock, now_us);
+    written += kBlock;
+  }
+  // Three days and the bucket that was full at the begin.
+  EXPECT_LE(written, 3 * kDaily + kDaily / 12 + kBlock);
+  EXPECT_GE(written, 3 * kDaily);
 }
 
 TEST(ReuseModel, LearnsWhichBlocksComeBack) {

@@ -12,6 +12,8 @@
 #include <string>
 
 #include "kvcache/record.h"
+#include "kvcache/record_cipher.h"
+#include "support/memory_file_system.h"
 #include "support/source_dir.h"
 
 namespace deepinfer {
@@ -247,6 +249,97 @@ TEST(KvFormat, EveryFlippedBitOfTheOtherStructuresIsFound) {
     auto damaged = touch;
     damaged[byte] ^= std::byte{4};
     ASSERT_FALSE(FromBytes<TouchPage>(damaged).IsIntact()) << byte;
+  }
+}
+
+constexpr RecordNonce kNonce = {50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61};
+
+TenantKey Secret() {
+  TenantKey key;
+  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<uint8_t>(200 + i);
+  return key;
+}
+
+// Record(1) as its tenant's key encrypts it.
+std::vector<std::byte> EncryptedRecord() {
+  std::vector<std::byte> record = Record(1);
+  const RecordHeader plain = HeaderOf(record);
+  RecordHeader header = plain;
+  header.crc = 0;
+  EXPECT_TRUE(SealEncryptedRecord(Layout(), header, Secret(), kNonce, record).ok());
+  return record;
+}
+
+TEST(RecordCipher, EncryptsLikeAnIndependentImplementation) {
+  EXPECT_EQ(EncryptedRecord(), Vector("encrypted.bin"));
+}
+
+TEST(RecordCipher, DecryptsWhatItEncrypted) {
+  std::vector<std::byte> record = EncryptedRecord();
+  EXPECT_EQ(VerifyRecord(Layout(), record, Key(1), 1), RecordFault::kNone);
+  EXPECT_FALSE(std::ranges::equal(PayloadOf(Layout(), record), PayloadOf(Layout(), Record(1))));
+  ASSERT_TRUE(DecryptRecord(Layout(), Secret(), record));
+  EXPECT_TRUE(std::ranges::equal(PayloadOf(Layout(), record), PayloadOf(Layout(), Record(1))));
+}
+
+TEST(RecordCipher, RefusesAnotherKeyAnotherHeaderAndChangedBytes) {
+  TenantKey other = Secret();
+  other[31] ^= 1;
+  std::vector<std::byte> record = EncryptedRecord();
+  EXPECT_FALSE(DecryptRecord(Layout(), other, record));
+  // Every authenticated byte of the header, every byte of nonce and tag, some of the payload.
+  std::vector<size_t> offsets;
+  for (size_t i = 0; i < 120; ++i) offsets.push_back(i);
+  for (size_t i = 192; i < 220; ++i) offsets.push_back(i);
+  for (size_t i = kRecordHeaderBytes; i < kRecordHeaderBytes + 576; i += 64) offsets.push_back(i);
+  for (const size_t offset : offsets) {
+    record = EncryptedRecord();
+    record[offset] ^= std::byte{1};
+    EXPECT_FALSE(DecryptRecord(Layout(), Secret(), record)) << offset;
+  }
+}
+
+TEST(TenantKeys, CreatedKeysAreFoundAgainAndDestroyedOnesAreGone) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.MakeDirectory("/keys").ok());
+  auto keys = TenantKeys::Open(&files, "/keys/file");
+  ASSERT_TRUE(keys.ok());
+  EXPECT_EQ((*keys)->SecrecyOf(7), TenantSecrecy::kPlain);
+  ASSERT_TRUE((*keys)->Create(7).ok());
+  ASSERT_TRUE((*keys)->Create(8).ok());
+  EXPECT_EQ((*keys)->Create(7).code(), StatusCode::kInvalidRequest);
+  const auto seven = (*keys)->Find(7);
+  auto again = TenantKeys::Open(&files, "/keys/file");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->Find(7), seven);
+  EXPECT_NE((*again)->Find(7), (*again)->Find(8));
+  EXPECT_TRUE(*(*again)->Destroy(7));
+  EXPECT_FALSE(*(*again)->Destroy(7));
+  EXPECT_EQ((*again)->SecrecyOf(7), TenantSecrecy::kDestroyed);
+  const auto bytes = ReadWholeFile(&files, "/keys/file", 10'000);
+  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+  EXPECT_EQ(text.find(BlockKey{*seven}.Hex()), std::string::npos);
+  EXPECT_NE(text.find("0000000000000007 destroyed"), std::string::npos);
+}
+
+TEST(TenantKeys, RefusesFilesThatOthersReadAndLinesItDoesNotKnow) {
+  MemoryFileSystem files;
+  const auto write = [&](const std::string& text, OpenMode mode) {
+    (void)files.Remove("/file");
+    const auto file = files.Open("/file", mode, false);
+    (void)(*file)->WriteAt(std::as_bytes(std::span(text)), 0);
+    return TenantKeys::Open(&files, "/file").status().code();
+  };
+  ASSERT_TRUE(files.MakeDirectory("").ok());
+  const std::string key(64, 'a');
+  const std::string line = "00000000000000ff " + key + "\n";
+  EXPECT_EQ(write("# comment\n\n" + line, OpenMode::kCreatePrivate), StatusCode::kOk);
+  EXPECT_EQ(write(line, OpenMode::kCreate), StatusCode::kInvalidRequest);
+  const std::vector<std::string> bad_lines = {line + line, "ff " + key + "\n",
+                                              "00000000000000ff aa\n",
+                                              "00000000000000ff " + key + " more\n", "x\n"};
+  for (const std::string& bad : bad_lines) {
+    EXPECT_EQ(write(bad, OpenMode::kCreatePrivate), StatusCode::kDataCorruption) << bad;
   }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/data/kvcache/{segment,index,touch,encrypted}.bin from the tables of
-docs/kv_format.md §10-§13 and §21 alone, for format_test.cc.
+docs/kv_format.md §10-§13 and §22 alone, for format_test.cc.
 
 usage: format_vectors.py FOLDER
 """

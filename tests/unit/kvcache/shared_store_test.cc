@@ -212,6 +212,7 @@ TEST_F(SharedStoreTest, ARevivedOwnerWritesUnderANewEpoch) {
   LetThemRun(120, {&b});
   ASSERT_EQ(b.store->counters().adopted_folders, 1);
   a.store.swap(store);
+  a.store->RunPeers();  // sees a folder of a peer before it knows that it was its own
   // What it writes in the folder that it lost goes nowhere; then it begins anew.
   PublishOn(&a, 2, 5);
   EXPECT_EQ(a.store->counters().fenced, 1);

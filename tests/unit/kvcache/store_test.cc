@@ -3,10 +3,12 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "kvcache/segment_file.h"
 #include "kvcache/store_folders.h"
+#include "kvcache/tenant_keys.h"
 #include "support/kv_store_fixture.h"
 
 namespace deepinfer {
@@ -475,6 +477,111 @@ TEST_F(KvStoreTest, AStalledFileSystemCostsEachLoadItsDeadlineAndThenNothing) {
   while (!load->done()) (void)load->Poll(clock.NowUs());
   EXPECT_EQ(load->Poll(clock.NowUs()), 6);
   EXPECT_EQ(store->Stats().tier_state, "on");
+}
+
+TEST_F(KvStoreTest, AnEmptyWriteBudgetSparesTheDevice) {
+  // Twelve records a day, one of them in the bucket.
+  options.writes_per_day = 12.0 * static_cast<double>(options.layout.record_bytes()) /
+                           static_cast<double>(options.space_bytes);
+  Open();
+  EXPECT_EQ(Publish(1, 0), PublishResult::kQueued);
+  store->Flush(false);
+  EXPECT_EQ(Publish(1, 1), PublishResult::kDroppedBudget);
+  EXPECT_EQ(store->counters().spared_writes, 1);
+  PassHours(2);
+  EXPECT_EQ(Publish(1, 1), PublishResult::kQueued);
+  store->Flush(true);
+  EXPECT_EQ(LoadChain(1, 2), 2);
+}
+
+class EncryptedStoreTest : public KvStoreTest {
+ protected:
+  void SetUp() override {
+    (void)files->MakeDirectory("/keys");
+    options.key_file = "/keys/file";
+    const auto keys = TenantKeys::Open(files.get(), options.key_file);
+    ASSERT_TRUE((*keys)->Create(7).ok());
+    Open();
+    secret.tenant_tag = 7;
+    plain.tenant_tag = 8;
+    PublishChain(1, 6, secret);
+    PublishChain(2, 6, plain);
+    store->Flush(true);
+  }
+  // Whether the bytes of a block stand anywhere on disk as they are.
+  bool OnDisk(uint32_t chain, uint32_t block) {
+    const auto payload = PayloadOfKey(options.layout, NumberedKey(chain, block));
+    for (const std::string& path : files->Paths()) {
+      const auto bytes = ReadWholeFile(files.get(), path, int64_t{1} << 30);
+      if (!std::ranges::search(*bytes, std::span(payload).first(64)).empty()) return true;
+    }
+    return false;
+  }
+  PublishRequest secret;
+  PublishRequest plain;
+};
+
+TEST_F(EncryptedStoreTest, BlocksOfATenantWithAKeyStandEncryptedOnDisk) {
+  EXPECT_FALSE(OnDisk(1, 0));
+  EXPECT_TRUE(OnDisk(2, 0));
+  EXPECT_EQ(LoadChain(1, 6), 6);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+  Open();
+  EXPECT_EQ(LoadChain(1, 6), 6);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+}
+
+TEST_F(EncryptedStoreTest, WithoutTheKeyABlockIsAMiss) {
+  options.key_file.clear();
+  Open();
+  EXPECT_EQ(LoadChain(1, 6), 0);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+  EXPECT_GT(store->counters().keyless_blocks, 0);
+  EXPECT_EQ(store->counters().corrupt_records, 0);
+}
+
+TEST_F(EncryptedStoreTest, CopiesAreEncryptedAgain) {
+  PassHours(100);
+  store->Touch(NumberedKeys(1, 6), RetentionClass::kBatch);
+  PassHours(81);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(store->counters().copied_blocks, 6);
+  EXPECT_EQ(LoadChain(1, 6), 6);
+  EXPECT_FALSE(OnDisk(1, 0));
+}
+
+TEST_F(EncryptedStoreTest, ErasingATenantDestroysItsKey) {
+  // A copy of the disk from before: what an erasure cannot reach.
+  std::mt19937 random(1);
+  auto before = files->PowerCut(&random);
+  PublishChain(3, 2, secret);  // still on its way
+  EXPECT_EQ(*store->EraseTenant(7), 6);
+  store->Flush(true);
+  EXPECT_EQ(LoadChain(1, 6), 0);
+  EXPECT_EQ(LoadChain(3, 2), 0);
+  EXPECT_EQ(Publish(4, 0, secret), PublishResult::kDroppedOff);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+  // The old segments with the key file of now.
+  const auto keys = ReadWholeFile(files.get(), options.key_file, 10'000);
+  store.reset();
+  (void)before->Remove(options.key_file);
+  (void)(*before->Open(options.key_file, OpenMode::kCreatePrivate, false))->WriteAt(*keys, 0);
+  files = std::move(before);
+  Open();
+  EXPECT_EQ(LoadChain(1, 6), 0);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+}
+
+TEST_F(EncryptedStoreTest, ANewKeyIsReadWhileTheStoreRuns) {
+  ASSERT_EQ(*store->EraseTenant(7), 6);
+  const auto keys = TenantKeys::Open(files.get(), options.key_file);
+  files->AdvanceClock(1);
+  ASSERT_TRUE((*keys)->Create(7).ok());
+  store->RunJanitor();
+  PublishChain(1, 3, secret);
+  store->Flush(true);
+  EXPECT_EQ(LoadChain(1, 6), 3);
+  EXPECT_FALSE(OnDisk(1, 0));
 }
 
 TEST_F(KvStoreTest, CancelIsIdempotentAndKeepsTheVerifiedPrefix) {

@@ -71,6 +71,18 @@ TEST(TraceReplay, AnUnboundedCacheHitsEverythingSeenBefore) {
   EXPECT_EQ(totals->reclaimed_blocks, 0);
 }
 
+TEST(TraceReplay, ATimeToLiveIsRefreshedByUse) {
+  const std::vector<TraceRequest> requests = {{0, 1024, {1, 2}},
+                                              {9'000, 1024, {1, 2}},
+                                              {18'000, 1536, {1, 2, 3}},
+                                              {28'200, 1536, {1, 2, 3}},
+                                              {30'000, 512, {1}}};
+  const TraceTotals totals = ReplayTraceTtl(requests, 512, 10'000);
+  EXPECT_EQ(totals.hit_tokens, 1024 + 1024 + 0 + 512);
+  EXPECT_EQ(totals.reclaimed_blocks, 3);
+  EXPECT_EQ(ReplayTraceTtl(requests, 512, 86'400'000).hit_tokens, 1024 + 1024 + 1536 + 512);
+}
+
 TEST(TraceReplay, SplittingKeepsWholeBlocksOnly) {
   const std::vector<TraceRequest> requests = {{0, 700, {5, 6}}};
   const auto split = SplitIds(requests, 512, 128);

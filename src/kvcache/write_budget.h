@@ -1,0 +1,44 @@
+// How much may be written per day without wearing the device out before its time: a token bucket.
+// As it runs dry, admission turns selective: first for batch, then agent, then chat, and then only
+// for blocks that are offered a second time (kv_format.md §19).
+// Thread rule: any thread, one lock. Owner: the store.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "kvcache/format.h"
+
+namespace deepinfer {
+
+class WriteBudget {
+ public:
+  // bytes_per_day 0: no limit. The bucket begins full and holds the budget of two hours.
+  WriteBudget(int64_t bytes_per_day, int64_t now_us);
+
+  // May a new block of this class be written?
+  bool Admit(RetentionClass retention, const BlockKey& key, int64_t now_us);
+  // Bytes that were written, copies included; what is overdrawn has to come in first.
+  void Charge(int64_t bytes, int64_t now_us);
+  // Share of the bucket that is left, below 0 when overdrawn; 1 without a limit.
+  double Level(int64_t now_us) const;
+
+ private:
+  static constexpr size_t kNumSightings = 65'536;
+
+  void Refill(int64_t now_us);
+  // Counts an offer of the key; true when it was offered before, as far as remembered.
+  bool SeenBefore(const BlockKey& key);
+
+  const double bytes_per_us_;
+  const double capacity_bytes_;
+  mutable std::mutex mutex_;
+  double left_bytes_;
+  int64_t refilled_us_;
+  // Direct-mapped: a later key takes the place of an earlier one.
+  std::unique_ptr<std::array<uint64_t, kNumSightings>> sightings_;
+};
+
+}  // namespace deepinfer
