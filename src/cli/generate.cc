@@ -34,6 +34,11 @@ class GenerateCommand final : public Command {
         ->check(CLI::IsMember({"compact", "full"}))
         ->capture_default_str();
     speculation_.Register(sub);
+    sub->add_option("--json-schema", schema_file_,
+                    "File with a JSON Schema that the output follows");
+    sub->add_option("--regex", regex_, "Regular expression that the output matches");
+    sub->add_option("--grammar", grammar_file_,
+                    "File with an EBNF grammar that the output follows; its first rule is root");
     sub->footer("Example:\n  deepinfer generate MODEL --tokens ids.json --max-tokens 32");
     sampling_.temperature = 0.0f;
     return sub;
@@ -45,6 +50,26 @@ class GenerateCommand final : public Command {
   }
 
  private:
+  // What the flags say about the output; null: nothing.
+  Result<std::shared_ptr<const OutputGrammar>> Grammar() const {
+    const int given = !schema_file_.empty() + !regex_.empty() + !grammar_file_.empty();
+    if (given == 0) return std::shared_ptr<const OutputGrammar>();
+    if (given > 1) {
+      return InvalidRequest("only one of --json-schema, --regex and --grammar may be given");
+    }
+    OutputGrammar grammar;
+    if (!regex_.empty()) {
+      grammar.source.kind = GrammarKind::kRegex;
+      grammar.source.text = regex_;
+    } else {
+      const bool is_schema = !schema_file_.empty();
+      grammar.source.kind = is_schema ? GrammarKind::kJsonSchema : GrammarKind::kEbnf;
+      DI_ASSIGN_OR_RETURN(grammar.source.text,
+                          ReadTextFile(is_schema ? schema_file_ : grammar_file_));
+    }
+    return std::shared_ptr<const OutputGrammar>(std::make_shared<OutputGrammar>(grammar));
+  }
+
   Status Generate() {
     DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(tokens_file_));
     Result<std::vector<int32_t>> parsed = ParseIdArray(text);
@@ -58,9 +83,11 @@ class GenerateCommand final : public Command {
     engine.max_num_batched_tokens = chunk_;
     engine.speculation = speculation_.Options();
     engine.decoder_tail = tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
+    EngineRequest request;
+    DI_ASSIGN_OR_RETURN(request.grammar, Grammar());
+    if (request.grammar != nullptr) bundle.grammars.emplace();
     DI_ASSIGN_OR_RETURN(const auto local, LocalEngine::Open(dir, bundle, engine));
 
-    EngineRequest request;
     request.request_id = "generate";
     request.prompt_ids = std::move(*parsed);
     request.sampling = sampling_;
@@ -78,7 +105,7 @@ class GenerateCommand final : public Command {
   ModelFlags flags_;
   SpeculationFlags speculation_;
   SamplingParams sampling_;
-  std::string tokens_file_;
+  std::string tokens_file_, schema_file_, regex_, grammar_file_;
   std::string tail_ = "compact";
   int32_t chunk_ = 512;
   CLI::Option* seed_ = nullptr;

@@ -24,7 +24,8 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::Open(const std::filesystem::pa
     DI_ASSIGN_OR_RETURN(local->bundle_, ModelBundle::Load(dir, bundle, &progress));
   }
   DI_ASSIGN_OR_RETURN(local->engine_,
-                      Engine::Create(local->bundle_.model.get(), engine, &local->clock_));
+                      Engine::Create(local->bundle_.model.get(), engine, &local->clock_,
+                                     local->bundle_.grammars.get()));
   return local;
 }
 

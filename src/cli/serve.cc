@@ -75,6 +75,7 @@ class ServeCommand final : public Command {
     DI_RETURN_IF_ERROR(flags_.Finish(dir));
     DI_ASSIGN_OR_RETURN(BundleOptions bundle_options, flags_.model.Bundle());
     bundle_options.model.max_positions = flags_.engine.max_model_len;
+    bundle_options.grammars = flags_.grammars;
 
     StopSignals signals;
     LoadProgress progress;
@@ -158,8 +159,8 @@ class ServeCommand final : public Command {
     DI_ASSIGN_OR_RETURN(s->special, SpecialTokens::Resolve(*s->bundle.tokenizer));
     DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(dir / "tokenizer.json"));
     tokenizer_hash_ = Sha256Hex(text);
-    DI_ASSIGN_OR_RETURN(auto engine,
-                        Engine::Create(s->bundle.model.get(), flags_.engine, &s->clock));
+    DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(s->bundle.model.get(), flags_.engine, &s->clock,
+                                                    s->bundle.grammars.get()));
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::make_unique<InProcessWorker>(flags_.server.served_model_names.front(),
                                                         s->bundle.model.get(), std::move(engine)));

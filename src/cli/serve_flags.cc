@@ -46,6 +46,7 @@ void ServeFlags::Register(CLI::App* command) {
   command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
   RegisterListen(command);
   RegisterApi(command);
+  RegisterGrammars(command);
   RegisterAccess(command);
   RegisterOperations(command);
   RegisterCompatibility(command);
@@ -128,9 +129,28 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   Choice(c, "--usage-extension", &usage_extension_, {"on", "off"},
          "Exact token account under usage.deepinfer");
   c->add_flag("--per-request-metrics", server.per_request_metrics, "Timings in every answer");
+  c->add_flag("--forced-tools-in-thinking", server.chat.forced_tools_in_thinking,
+              "Allow tool_choice required and named in thinking mode");
   c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
   Choice(c, "--raw-prompt-specials", &raw_prompt_specials_, {"on", "off"},
          "Raw prompts recognise special-token strings");
+}
+
+void ServeFlags::RegisterGrammars(CLI::App* c) {
+  c->add_option("--grammar-threads", grammars.num_threads, "Threads that compile grammars")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  c->add_option("--grammar-timeout", grammar_timeout_s_, "Seconds that one compilation may take")
+      ->check(Seconds(kLeastTimeoutS))
+      ->capture_default_str();
+  c->add_option("--grammar-max-mb", grammar_max_mb_, "Largest compiled grammar, MiB")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  c->add_option("--grammar-cache-mb", grammar_cache_mb_, "Compiled grammars that are kept, MiB")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  Choice(c, "--jump-forward", &jump_forward_, {"on", "off"},
+         "Append tokens that a grammar leaves no choice about without sampling them");
 }
 
 void ServeFlags::RegisterAccess(CLI::App* c) {
@@ -266,6 +286,10 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
   engine.speculation = speculation.Options();
+  engine.jump_forward = jump_forward_ == "on";
+  grammars.timeout_us = std::llround(grammar_timeout_s_ * 1e6);
+  grammars.max_grammar_bytes = grammar_max_mb_ << 20;
+  grammars.cache_bytes = grammar_cache_mb_ << 20;
   s.chat.default_thinking = default_thinking_ == "on";
   DI_ASSIGN_OR_RETURN(s.chat.default_effort, ParseEffort(default_effort_));
   if (default_max_tokens_ > 0) s.chat.default_max_tokens = default_max_tokens_;

@@ -22,6 +22,7 @@ struct ServeFlags {
   ModelFlags model;
   SpeculationFlags speculation;
   EngineOptions engine;
+  GrammarPoolOptions grammars;
   ServerOptions server;
 
   void Register(CLI::App* command);
@@ -37,6 +38,7 @@ struct ServeFlags {
  private:
   void RegisterListen(CLI::App* command);
   void RegisterApi(CLI::App* command);
+  void RegisterGrammars(CLI::App* command);
   void RegisterAccess(CLI::App* command);
   void RegisterOperations(CLI::App* command);
   void RegisterCompatibility(CLI::App* command);
@@ -52,6 +54,9 @@ struct ServeFlags {
   std::string sampling_mode_ = "auto";
   std::string logprobs_mode_ = "raw";
   double log_interval_s_ = 5;
+  double grammar_timeout_s_ = 2;
+  int64_t grammar_cache_mb_ = 1024, grammar_max_mb_ = 64;
+  std::string jump_forward_ = "on";
   std::string usage_style_ = "openai";
   std::string reasoning_field_ = "reasoning_content";
   std::string usage_extension_ = "on";

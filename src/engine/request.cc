@@ -99,6 +99,11 @@ Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t
     }
   }
   DI_RETURN_IF_ERROR(CheckIds("forced_ids", request.forced_ids, vocab_size));
+  if (request.grammar != nullptr) {
+    const GrammarTrigger& trigger = request.grammar->trigger;
+    DI_RETURN_IF_ERROR(CheckIds("the trigger of the grammar", trigger.token_ids, vocab_size));
+    DI_RETURN_IF_ERROR(CheckIds("the bans of the grammar", trigger.banned_ids, vocab_size));
+  }
   if (request.resume) {
     const std::vector<int32_t>& ids = request.resume->ids;
     if (ids.empty() || static_cast<int64_t>(ids.size()) >= request.sampling.max_tokens ||

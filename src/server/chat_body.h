@@ -65,14 +65,16 @@ struct BodyResponseFormat {
   const boost::json::value* schema = nullptr;
   bool strict = false;
   std::string regex;
+  std::string structural_tag;
 };
 
-// `structured_outputs` and its top-level aliases.
+// `structured_outputs`, its top-level aliases and its older guided_* names.
 struct BodyStructuredOutput {
   ConstraintKind kind = ConstraintKind::kJson;
-  const boost::json::value* schema = nullptr;  // kJson: an object, or a string holding one
-  std::string text;                            // kRegex, kGrammar
-  std::vector<std::string> choices;            // kChoice
+  // kJson: an object, or a string holding one; null: any JSON object.
+  const boost::json::value* schema = nullptr;
+  std::string text;                  // kRegex, kGrammar, kStructuralTag
+  std::vector<std::string> choices;  // kChoice
   std::string path;
 };
 

@@ -2,6 +2,7 @@
 
 #include "server/chat_body.h"
 #include "server/field_reader.h"
+#include "text/python_json.h"
 
 namespace deepinfer {
 namespace {
@@ -113,11 +114,13 @@ std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body) {
   auto format = body->Object("response_format");
   if (!format) return std::nullopt;
   static const std::vector<std::string_view> kTypes = {"text", "json_object", "json_schema",
-                                                       "regex"};
+                                                       "regex", "structural_tag"};
   BodyResponseFormat result;
   result.kind = static_cast<ResponseFormat>(format->RequiredOneOf("type", kTypes));
   if (result.kind == ResponseFormat::kRegex) {
     result.regex = format->RequiredString("regex");
+  } else if (result.kind == ResponseFormat::kStructuralTag) {
+    result.structural_tag = CompactJson(*body->Find("response_format"));
   } else if (result.kind == ResponseFormat::kJsonSchema) {
     auto schema = format->Object("json_schema");
     if (!schema) {
@@ -132,39 +135,86 @@ std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body) {
   return result;
 }
 
-void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs) {
-  auto read_schema = [outputs](ObjectReader* object, std::string_view key) {
-    const json::value* schema = object->Find(key);
+namespace {
+
+// Reads constraints of one object under the names it gives them.
+class StructuredOutputReader {
+ public:
+  StructuredOutputReader(ObjectReader* object, std::vector<BodyStructuredOutput>* outputs)
+      : object_(object), outputs_(outputs) {}
+
+  void Schema(std::string_view key) {
+    const json::value* schema = object_->Find(key);
     if (schema == nullptr) return;
-    BodyStructuredOutput output;
-    output.schema = schema;
-    output.path = object->PathOf(key);
-    outputs->push_back(std::move(output));
-  };
-  auto read_text = [outputs](ObjectReader* object, std::string_view key, ConstraintKind kind) {
-    std::optional<std::string> text = object->String(key);
-    if (!text) return;
-    outputs->push_back({kind, nullptr, std::move(*text), {}, object->PathOf(key)});
-  };
-  if (auto structured = body->Object("structured_outputs")) {
-    const size_t before = outputs->size();
-    read_schema(&*structured, "json");
-    read_text(&*structured, "regex", ConstraintKind::kRegex);
-    if (auto choices = ReadStrings(&*structured, "choice")) {
-      outputs->push_back({ConstraintKind::kChoice,
-                          nullptr,
-                          {},
-                          std::move(*choices),
-                          structured->PathOf("choice")});
-    }
-    read_text(&*structured, "grammar", ConstraintKind::kGrammar);
-    if (outputs->size() == before) {
-      body->Fail("structured_outputs", "invalid_value",
-                 "'structured_outputs' needs exactly one of json, regex, choice and grammar.");
+    Add(ConstraintKind::kJson, key).schema = schema;
+  }
+  void Text(std::string_view key, ConstraintKind kind) {
+    if (auto text = object_->String(key)) Add(kind, key).text = std::move(*text);
+  }
+  void Choices(std::string_view key) {
+    if (auto choices = ReadStrings(object_, key)) {
+      Add(ConstraintKind::kChoice, key).choices = std::move(*choices);
     }
   }
-  read_text(body, "grammar", ConstraintKind::kGrammar);
-  read_schema(body, "json_schema");
+  void JsonObject(std::string_view key) {
+    if (object_->Bool(key).value_or(false)) Add(ConstraintKind::kJson, key);
+  }
+  // An object, or a string that holds one.
+  void StructuralTag(std::string_view key) {
+    const json::value* tag = object_->Find(key);
+    if (tag == nullptr) return;
+    Add(ConstraintKind::kStructuralTag, key).text =
+        tag->is_string() ? std::string(tag->get_string()) : CompactJson(*tag);
+  }
+  // Options that would change what is legal and that no grammar here follows.
+  void RefuseOptions() {
+    for (const std::string_view key : {"disable_any_whitespace", "disable_additional_properties"}) {
+      if (object_->Bool(key).value_or(false)) Unsupported(key);
+    }
+    if (object_->String("whitespace_pattern")) Unsupported("whitespace_pattern");
+  }
+
+ private:
+  BodyStructuredOutput& Add(ConstraintKind kind, std::string_view key) {
+    BodyStructuredOutput& output = outputs_->emplace_back();
+    output.kind = kind;
+    output.path = object_->PathOf(key);
+    return output;
+  }
+  void Unsupported(std::string_view key) {
+    object_->Fail(key, "unsupported_parameter",
+                  fmt::format("'{}' is not supported.", object_->PathOf(key)));
+  }
+
+  ObjectReader* object_;
+  std::vector<BodyStructuredOutput>* outputs_;
+};
+
+}  // namespace
+
+void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs) {
+  if (auto structured = body->Object("structured_outputs")) {
+    StructuredOutputReader reader(&*structured, outputs);
+    reader.Schema("json");
+    reader.Text("regex", ConstraintKind::kRegex);
+    reader.Choices("choice");
+    reader.Text("grammar", ConstraintKind::kGrammar);
+    reader.JsonObject("json_object");
+    reader.StructuralTag("structural_tag");
+    reader.RefuseOptions();
+    if (outputs->empty()) {
+      body->Fail("structured_outputs", "invalid_value",
+                 "'structured_outputs' needs exactly one of json, regex, choice, grammar, "
+                 "json_object and structural_tag.");
+    }
+  }
+  StructuredOutputReader reader(body, outputs);
+  reader.Text("grammar", ConstraintKind::kGrammar);
+  reader.Schema("json_schema");
+  reader.Schema("guided_json");
+  reader.Text("guided_regex", ConstraintKind::kRegex);
+  reader.Choices("guided_choice");
+  reader.Text("guided_grammar", ConstraintKind::kGrammar);
 }
 
 }  // namespace deepinfer

@@ -110,6 +110,8 @@ std::string_view ResponseFormatName(ResponseFormat format) {
       return "json_schema";
     case ResponseFormat::kRegex:
       return "regex";
+    case ResponseFormat::kStructuralTag:
+      return "structural_tag";
   }
   return "text";
 }
@@ -124,6 +126,8 @@ std::string_view ConstraintKindName(ConstraintKind kind) {
       return "choice";
     case ConstraintKind::kGrammar:
       return "grammar";
+    case ConstraintKind::kStructuralTag:
+      return "structural_tag";
     case ConstraintKind::kToolCall:
       return "tool_call";
     case ConstraintKind::kToolCallRequired:

@@ -74,7 +74,13 @@ struct ImageSource {
 
 enum class ToolChoice : unsigned char { kNone, kAuto, kRequired, kNamed };
 
-enum class ResponseFormat : unsigned char { kText, kJsonObject, kJsonSchema, kRegex };
+enum class ResponseFormat : unsigned char {
+  kText,
+  kJsonObject,
+  kJsonSchema,
+  kRegex,
+  kStructuralTag
+};
 std::string_view ResponseFormatName(ResponseFormat format);
 
 enum class ConstraintKind : unsigned char {
@@ -82,6 +88,7 @@ enum class ConstraintKind : unsigned char {
   kRegex,             // schema: the expression
   kChoice,            // schema: JSON array of strings
   kGrammar,           // schema: the grammar text
+  kStructuralTag,     // schema: the structural tag in JSON
   kToolCall,          // schema: JSON array of the tools; calls are optional
   kToolCallRequired,  // schema: JSON array of the tools; at least one call
 };
@@ -89,7 +96,9 @@ std::string_view ConstraintKindName(ConstraintKind kind);
 
 struct OutputConstraint {
   ConstraintKind kind = ConstraintKind::kJson;
-  std::string schema;
+  std::string schema = {};
+  std::string path = {};  // of the field it came from, for messages
+  bool strict = false;    // parts that cannot be enforced refuse the request
 };
 
 // Where the output parser starts (encoding.md §8).
@@ -155,7 +164,6 @@ struct ChatRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string forced_tool;  // kNamed
   bool parallel_tool_calls = true;
-  bool strict_tools = false;  // tools are in effect and strict: calls must follow their schemas
   // Forced calls in thinking mode: reasoning stays free, then the grammar forces the block.
   bool force_calls_after_reasoning = false;
 

@@ -28,7 +28,8 @@ Refusal ConvertSchemaFormat(const BodyResponseFormat& format, Conversation* conv
   }
   // The prompt shows what the client sent; the grammar enforces the closed form.
   conversation->response_schema_json = JsonForPrompt(conversation->form, *format.schema);
-  *constraint = {ConstraintKind::kJson, CompactJson(enforced)};
+  *constraint = {ConstraintKind::kJson, CompactJson(enforced), std::string(kSchemaPath),
+                 format.strict};
   return std::nullopt;
 }
 
@@ -36,6 +37,10 @@ Refusal ConvertSchemaFormat(const BodyResponseFormat& format, Conversation* conv
 Refusal ConvertJsonOutput(const BodyStructuredOutput& output, OutputConstraint* constraint) {
   JsonDocument document;
   const json::value* schema = output.schema;
+  if (schema == nullptr) {
+    *constraint = {ConstraintKind::kJson, {}, output.path};
+    return std::nullopt;
+  }
   if (schema->is_string()) {
     JsonFailure failure;
     const json::string& text = schema->get_string();
@@ -47,7 +52,7 @@ Refusal ConvertJsonOutput(const BodyStructuredOutput& output, OutputConstraint* 
   if (auto invalid = CheckJsonSchema(*schema)) {
     return Refuse(output.path, "Invalid json schema: " + *invalid, "invalid_schema");
   }
-  *constraint = {ConstraintKind::kJson, CompactJson(*schema)};
+  *constraint = {ConstraintKind::kJson, CompactJson(*schema), output.path};
   return std::nullopt;
 }
 
@@ -58,7 +63,7 @@ Refusal ConvertChoice(const BodyStructuredOutput& output, OutputConstraint* cons
   }
   json::array choices;
   for (const std::string& choice : output.choices) choices.emplace_back(choice);
-  *constraint = {ConstraintKind::kChoice, CompactJson(choices)};
+  *constraint = {ConstraintKind::kChoice, CompactJson(choices), output.path};
   return std::nullopt;
 }
 
@@ -72,16 +77,17 @@ Refusal ConvertStructuredOutput(const BodyStructuredOutput& output, OutputConstr
       if (output.text.empty()) {
         return Refuse(output.path, fmt::format("Invalid '{}': empty string.", output.path));
       }
-      *constraint = {output.kind, output.text};
+      *constraint = {output.kind, output.text, output.path};
       return std::nullopt;
   }
 }
 
-Refusal CheckRegex(const OutputConstraint& constraint, std::string_view path) {
+Refusal CheckRegex(const OutputConstraint& constraint) {
   if (constraint.kind != ConstraintKind::kRegex || IsRegexSyntax(constraint.schema)) {
     return std::nullopt;
   }
-  return Refuse(std::string(path), fmt::format("Invalid '{}': not a regular expression.", path),
+  return Refuse(constraint.path,
+                fmt::format("Invalid '{}': not a regular expression.", constraint.path),
                 "invalid_schema");
 }
 
@@ -94,8 +100,8 @@ Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& op
   const size_t num_formats = format.kind == ResponseFormat::kText ? 0 : 1;
   if (num_formats + body.structured_outputs.size() > 1) {
     return Refuse(body.structured_outputs.front().path,
-                  "Only one constraint may be given: response_format, structured_outputs, grammar "
-                  "or json_schema.");
+                  "Only one constraint may be given: response_format, structured_outputs or one "
+                  "of its aliases.");
   }
   std::optional<OutputConstraint> constraint;
   switch (format.kind) {
@@ -104,7 +110,7 @@ Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& op
     case ResponseFormat::kJsonObject:
       request->conversation.response_schema_json = std::string(kJsonObjectSchema);
       request->parsing.parse_json_output = true;
-      constraint.emplace();
+      constraint = {ConstraintKind::kJson, {}, "response_format"};
       break;
     case ResponseFormat::kJsonSchema:
       if (Refusal refusal =
@@ -113,7 +119,10 @@ Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& op
       }
       break;
     case ResponseFormat::kRegex:
-      constraint = {ConstraintKind::kRegex, format.regex};
+      constraint = {ConstraintKind::kRegex, format.regex, "response_format.regex"};
+      break;
+    case ResponseFormat::kStructuralTag:
+      constraint = {ConstraintKind::kStructuralTag, format.structural_tag, "response_format"};
       break;
   }
   if (!body.structured_outputs.empty()) {
@@ -123,10 +132,7 @@ Refusal ConvertResponseFormat(const ChatBody& body, const ChatRequestOptions& op
     }
   }
   if (options.check_regex && constraint) {
-    const std::string_view path = body.structured_outputs.empty()
-                                      ? std::string_view("response_format.regex")
-                                      : std::string_view(body.structured_outputs.front().path);
-    if (Refusal refusal = CheckRegex(*constraint, path)) return refusal;
+    if (Refusal refusal = CheckRegex(*constraint)) return refusal;
   }
   request->answer_constraint = constraint;
   if (!request->constraint) request->constraint = std::move(constraint);

@@ -170,6 +170,7 @@ Refusal CheckPrefix(const ChatBody& body, const ChatRequest& request) {
 void SetToolConstraint(std::vector<ConvertedTool> tools, bool forced, ChatRequest* request) {
   OutputConstraint constraint;
   constraint.kind = forced ? ConstraintKind::kToolCallRequired : ConstraintKind::kToolCall;
+  constraint.path = "tools";
   constraint.schema = "[";
   for (ConvertedTool& tool : tools) {
     if (constraint.schema.size() > 1) constraint.schema += ',';
@@ -261,7 +262,7 @@ Refusal ConvertStrictTools(const ChatBody& body, ChatRequest* request) {
   if (body.response_format) {
     return Refuse("response_format", "response_format should not be used with tools");
   }
-  request->strict_tools = true;
+  request->constraint->strict = true;
   return std::nullopt;
 }
 

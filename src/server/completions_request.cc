@@ -85,6 +85,7 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
   }
   if (Refusal refusal = ConvertStop(body, options, &common)) return refusal;
   if (Refusal refusal = ConvertStream(body, &common)) return refusal;
+  if (Refusal refusal = ConvertResponseFormat(body, options, &common)) return refusal;
   if (Refusal refusal = ConvertSampling(body, options, &common)) return refusal;
   if (Refusal refusal = ConvertLabels(body, &common)) return refusal;
   if (!common.max_tokens) common.max_tokens = kDefaultMaxTokens;
@@ -138,6 +139,8 @@ ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body_text
       request.logprobs = static_cast<int32_t>(*logprobs);
     }
     best_of = reader.Integer("best_of", 1, 128);
+    body.response_format = ReadResponseFormat(&reader);
+    ReadStructuredOutputs(&reader, &body.structured_outputs);
     ReadSampling(&reader, &body);
     ReadStream(&reader, &body);
     ReadLabels(&reader, &body.labels);

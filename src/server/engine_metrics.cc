@@ -43,7 +43,20 @@ double Seconds(const Stats& s) {
   return static_cast<double>(s.*kMember) * 1e-6;
 }
 
+template <auto kMember>
+double OfGrammars(const Stats& s) {
+  return static_cast<double>(s.grammars.*kMember);
+}
+
+double GrammarCompileSeconds(const Stats& s) {
+  return static_cast<double>(s.grammars.compile_us) * 1e-6;
+}
+
 constexpr NumberRow kGauges[] = {
+    {"grammars_waiting", "Grammars whose compilation has not begun.",
+     OfGrammars<&GrammarPoolStats::num_waiting>},
+    {"grammar_cache_bytes", "Bytes of compiled grammars that are kept.",
+     OfGrammars<&GrammarPoolStats::cached_bytes>},
     {"num_requests_running", "Requests being computed.", Count<&Stats::running>},
     {"num_requests_waiting", "Requests waiting for a place.", Count<&Stats::waiting>},
     {"num_requests_pending", "Requests waiting for a grammar, an image or a hand-off.",
@@ -63,6 +76,20 @@ constexpr const char kVerifiedPositionHelp[] = "Verified drafts by position.";
 
 constexpr NumberRow kCounters[] = {
     {"engine_steps_total", "Steps.", Count<&Stats::steps>},
+    {"grammar_compilations_total", "Grammars compiled.",
+     OfGrammars<&GrammarPoolStats::num_compiled>, "result", "ok"},
+    {"grammar_compilations_total", "Grammars compiled.", OfGrammars<&GrammarPoolStats::num_failed>,
+     "result", "refused"},
+    {"grammar_cache_hits_total", "Grammars found compiled.",
+     OfGrammars<&GrammarPoolStats::num_cache_hits>},
+    {"grammar_cache_evictions_total", "Compiled grammars dropped for others.",
+     OfGrammars<&GrammarPoolStats::num_evicted>},
+    {"grammar_compile_seconds_total", "Time of grammar compilations.", GrammarCompileSeconds},
+    {"grammar_masked_tokens_total", "Tokens sampled under a grammar.",
+     Count<&Stats::masked_tokens>},
+    {"grammar_forced_tokens_total", "Tokens appended because a grammar allowed no other.",
+     Count<&Stats::forced_tokens>},
+    {"grammar_mask_seconds_total", "Time of masks and forced tokens.", Seconds<&Stats::grammar_us>},
     {"rows_total", "Rows computed.", Count<&Stats::prefill_rows>, "kind", "prefill"},
     {"rows_total", "Rows computed.", Count<&Stats::decode_rows>, "kind", "decode"},
     {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 0>,

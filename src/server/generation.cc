@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/error_response.h"
+#include "server/output_grammar.h"
 #include "server/request_record.h"
 #include "server/sse.h"
 
@@ -21,8 +22,9 @@ int64_t MicrosBetween(SteadyTime from, SteadyTime to) {
 double Millis(int64_t us) { return static_cast<double>(us) / 1000.0; }
 
 // What the client of a request that ended with this event is told.
-ApiError ErrorOf(const TokenEvent& event) {
+ApiError ErrorOf(const TokenEvent& event, const std::string& grammar_path) {
   if (event.finish == FinishReason::kQueueTimeout) return QueueTimeoutError();
+  if (event.finish == FinishReason::kGrammarError) return GrammarError(event.status, grammar_path);
   // A cancellation nobody here asked for comes from a drain that ran out of time.
   if (event.status.ok())
     return OverloadedError("The server stopped before the answer was complete");
@@ -54,6 +56,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Stream pool.
   void SubmitAll();
+  void StartStream();
   void OnEvent(size_t index, const TokenEvent& event);
   void NoteTimes(Choice& choice, const TokenEvent& event);
   void Feed(size_t index, const TokenEvent& event);
@@ -76,6 +79,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<RequestRecord> record_;
   GenerationPlan plan_;
   std::shared_ptr<SerialQueue> queue_;
+  const bool has_grammar_;
   std::atomic<bool> client_gone_{false};
 
   // Stream pool only.
@@ -96,6 +100,7 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
       record_(exchange_->request().record),
       plan_(std::move(plan)),
       queue_(std::make_shared<SerialQueue>(&state.stream_pool)),
+      has_grammar_(plan_.requests.front().grammar != nullptr),
       choices_(plan_.requests.size()) {
   state_.generations.Add();
   size_t leader = 0;  // the first choice with the same prompt
@@ -153,13 +158,16 @@ void Generation::SubmitAll() {
     // The client may have left between the check above and the submission.
     if (client_gone_.load(std::memory_order_acquire)) gateway().Cancel(choices_[i].engine_id);
   }
-  if (!answered_ && plan_.stream) {
-    const auto interval = state_.options.sse_ping_interval;
-    if (interval.count() > 0) exchange_->SetKeepAlive(std::string(kSseKeepAlive), interval);
-    exchange_->StartStream(SseResponseHead());
-    stream_started_ = true;
-  }
+  // A refused grammar needs its status code, so the headers wait for the first event.
+  if (!answered_ && plan_.stream && !has_grammar_) StartStream();
   CloseIfEnded();
+}
+
+void Generation::StartStream() {
+  const auto interval = state_.options.sse_ping_interval;
+  if (interval.count() > 0) exchange_->SetKeepAlive(std::string(kSseKeepAlive), interval);
+  exchange_->StartStream(SseResponseHead());
+  stream_started_ = true;
 }
 
 void Generation::OnEvent(size_t index, const TokenEvent& event) {
@@ -185,6 +193,9 @@ void Generation::NoteTimes(Choice& choice, const TokenEvent& event) {
 }
 
 void Generation::Feed(size_t index, const TokenEvent& event) {
+  const bool is_compiled = event.ids.empty() && event.finish == FinishReason::kNone;
+  if (plan_.stream && !stream_started_ && (is_compiled || !event.ids.empty())) StartStream();
+  if (is_compiled) return;
   std::vector<std::string> chunks;
   const ChoiceProgress progress =
       plan_.answer->OnEvent(static_cast<int32_t>(index), event, &chunks);
@@ -202,7 +213,7 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
       break;
     case ChoiceProgress::kFailed:
       if (event.finish == FinishReason::kError) LogFailure(event.status);
-      Fail(ErrorOf(event));
+      Fail(ErrorOf(event, plan_.grammar_path));
       return;
   }
   state_.metrics.OnFinish(plan_.answer->finish_reason(static_cast<int32_t>(index)));

@@ -20,6 +20,7 @@ struct GenerationPlan {
   std::string model_name;
   std::unique_ptr<AnswerBuilder> answer;
   std::vector<EngineRequest> requests;  // one per choice; request_id is set here
+  std::string grammar_path;             // of the field that asked for their grammar
   bool stream = false;
 };
 

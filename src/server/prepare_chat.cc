@@ -16,37 +16,11 @@
 namespace deepinfer {
 namespace {
 
-// Nothing is dropped silently: a constraint that cannot be enforced refuses the request. Calls
-// with tool_choice auto need none, the output parser takes what the model writes; strict schemas
-// and a limit to one call do.
 std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatRequest& request) {
   if (!request.images.empty() && !model.context.card.vision) {
     return UnsupportedParameterError("messages", "The model does not take images");
   }
   if (request.echo) return UnsupportedParameterError("echo", "'echo' is not supported here");
-  if (request.strict_tools) {
-    return UnsupportedParameterError(
-        "tools", "Strict tools are not supported by this server; leave out \"strict\"");
-  }
-  if (request.parsing.parse_tool_calls && !request.parallel_tool_calls) {
-    return UnsupportedParameterError(
-        "parallel_tool_calls", "This server cannot limit the model to one tool call per turn");
-  }
-  const auto refuse = [](const OutputConstraint& constraint) -> std::optional<ApiError> {
-    if (constraint.kind == ConstraintKind::kToolCall) return std::nullopt;
-    if (constraint.kind == ConstraintKind::kToolCallRequired) {
-      return UnsupportedParameterError(
-          "tool_choice", "Forced tool calls are not supported by this server; use \"auto\"");
-    }
-    return UnsupportedParameterError("response_format",
-                                     "Constrained output (" +
-                                         std::string(ConstraintKindName(constraint.kind)) +
-                                         ") is not supported by this server");
-  };
-  for (const auto* constraint : {&request.constraint, &request.answer_constraint}) {
-    if (!constraint->has_value()) continue;
-    if (auto error = refuse(**constraint)) return error;
-  }
   return std::nullopt;
 }
 
@@ -58,6 +32,9 @@ ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view b
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
   if (auto error = CheckRunnable(model, prepared.request)) return tl::unexpected(std::move(*error));
+  ApiResult<RequestGrammar> grammar = MakeRequestGrammar(prepared.request, model.context.special);
+  if (!grammar) return tl::unexpected(std::move(grammar.error()));
+  prepared.grammar = std::move(*grammar);
   prepared.segments = Render(prepared.request.conversation,
                              {.add_generation_header = prepared.request.add_generation_prompt});
   Result<std::vector<int32_t>> ids = EncodeSegments(*model.context.tokenizer, prepared.segments);

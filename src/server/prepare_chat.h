@@ -11,6 +11,7 @@
 #include "kvcache/keys.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
+#include "server/output_grammar.h"
 #include "server/server_state.h"
 #include "text/renderer.h"
 
@@ -20,10 +21,10 @@ struct PreparedChat {
   ChatRequest request;
   std::vector<Segment> segments;
   std::vector<int32_t> prompt_ids;
+  RequestGrammar grammar;
 };
 
-// Parses, renders and tokenises. Refuses what this build cannot run: images without vision,
-// constrained output.
+// Parses, renders and tokenises. Refuses what this build cannot run: images without vision.
 ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body);
 
 // 403 unless the key may use the model.

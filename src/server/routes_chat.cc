@@ -40,6 +40,8 @@ ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedMo
   options.return_token_ids = request.return_token_ids;
   if (request.return_token_ids) options.prompt_ids = prepared.prompt_ids;
   options.parser = MakeParserSettings(request.parsing, model.context.special);
+  // The grammar leaves nothing to extract.
+  options.parser.parse_json_output = false;
   return options;
 }
 
@@ -61,6 +63,7 @@ std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const Se
     model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
   }
   SetServerLimits(state, model, http_request, request, &base);
+  base.grammar = prepared.grammar.grammar;
   std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
@@ -97,6 +100,7 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
   plan.model_name = request.model;
   plan.stream = request.stream.stream;
   plan.requests = MakeEngineRequests(state, *model, http_request, *prepared, *max_tokens);
+  plan.grammar_path = prepared->grammar.path;
   ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   plan.id = options.id;
   plan.answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));

@@ -7,6 +7,7 @@
 #include "server/error_response.h"
 #include "server/generation.h"
 #include "server/json_writer.h"
+#include "server/output_grammar.h"
 #include "server/prepare_chat.h"
 #include "server/render_answer.h"
 #include "server/request_id.h"
@@ -20,6 +21,7 @@ struct PreparedCompletions {
   CompletionsRequest request;
   std::vector<std::vector<int32_t>> prompts;
   bool begin_added = false;  // to the first prompt; clients do not mix the forms
+  RequestGrammar grammar;
 };
 
 ApiResult<PreparedCompletions> Prepare(const ServerState& state, const ServedModel& model,
@@ -29,6 +31,10 @@ ApiResult<PreparedCompletions> Prepare(const ServerState& state, const ServedMod
       body, model.chat, {.max_logprobs = state.options.max_completions_logprobs});
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
+  ApiResult<RequestGrammar> grammar =
+      MakeRequestGrammar(prepared.request.common, model.context.special);
+  if (!grammar) return tl::unexpected(std::move(grammar.error()));
+  prepared.grammar = std::move(*grammar);
   for (const RawPrompt& prompt : prepared.request.prompts) {
     ApiResult<EncodedPrompt> encoded =
         EncodeRawPrompt(*model.context.tokenizer, model.context.special, prompt,
@@ -59,6 +65,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
     model.context.tokenizer->EncodeWithSpecials(common.test_hooks.force_text, &base.forced_ids);
   }
   SetServerLimits(state, model, http_request, common, &base);
+  base.grammar = prepared.grammar.grammar;
   std::vector<EngineRequest> requests;
   for (const std::vector<int32_t>& ids : prepared.prompts) {
     const ApiResult<int32_t> max_tokens =
@@ -123,6 +130,7 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
   plan.model_name = common.model;
   plan.stream = common.stream.stream;
   plan.requests = std::move(*requests);
+  plan.grammar_path = prepared->grammar.path;
   CompletionsResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   plan.id = options.id;
   plan.answer = MakeCompletionsAnswer(*model->context.tokenizer, std::move(options));

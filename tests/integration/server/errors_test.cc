@@ -151,17 +151,11 @@ TEST_F(ErrorsTest, MissingFieldsAndUnknownModel) {
 
 TEST_F(ErrorsTest, WhatThisServerCannotRunIsRefusedNotIgnored) {
   Start();
-  const json::value tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  const json::array tools{json::object{{"type", "function"}, {"function", {{"name", "f"}}}}};
   const json::object cases[] = {
-      {{"response_format", {{"type", "json_object"}}},
-       {"messages", {{{"role", "user"}, {"content", "json please"}}}}},
-      {{"response_format",
-        {{"type", "json_schema"},
-         {"json_schema", {{"name", "s"}, {"schema", {{"type", "object"}}}}}}}},
-      {{"structured_outputs", {{"regex", "a+"}}}},
-      {{"structured_outputs", {{"choice", {"a", "b"}}}}},
-      {{"tools", tools}, {"tool_choice", "required"}},
-      {{"tools", tools}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}},
+      {{"tools", tools}, {"structured_outputs", {{"regex", "a+"}}}},
+      {{"tools", tools}, {"thinking", {{"type", "enabled"}}}, {"tool_choice", "required"}},
+      {{"add_generation_prompt", false}},
       {{"messages",
         {{{"role", "user"},
           {"content",
@@ -326,33 +320,6 @@ TEST_F(ErrorsTest, NothingLeftToSampleIsTheRequestsFault) {
   const ClientResponse whole = Post("/v1/chat/completions", ChatBody());
   EXPECT_EQ(whole.status, 400);
   EXPECT_EQ(ErrorCode(whole), "grammar_dead_end");
-}
-
-TEST_F(ErrorsTest, WhatCannotBeEnforcedIsRefused) {
-  Start();
-  const json::value parameters = {{"type", "object"},
-                                  {"properties", {{"x", {{"type", "string"}}}}}};
-  const auto body = [&](bool strict, const json::object& more) {
-    json::object chat = ChatBody(more);
-    chat["tools"] = {
-        {{"type", "function"},
-         {"function", {{"name", "f"}, {"parameters", parameters}, {"strict", strict}}}}};
-    return chat;
-  };
-  const auto expect = [&](const json::object& chat, std::string_view param) {
-    const ClientResponse response = Post("/v1/chat/completions", chat);
-    EXPECT_EQ(response.status, param.empty() ? 200 : 400) << response.body;
-    if (param.empty()) return;
-    EXPECT_EQ(ErrorCode(response), "unsupported_parameter");
-    EXPECT_EQ(ParseBody(response).at("error").at("param").as_string(), param);
-  };
-  expect(body(false, {{"parallel_tool_calls", true}}), "");
-  expect(body(true, {}), "tools");
-  expect(body(true, {{"tool_choice", "none"}}), "");
-  expect(body(false, {{"parallel_tool_calls", false}}), "parallel_tool_calls");
-  expect(body(false, {{"parallel_tool_calls", false}, {"tool_choice", "none"}}), "");
-  expect(ChatBody({{"parallel_tool_calls", false}}), "");
-  expect(ChatBody({{"add_generation_prompt", false}}), "add_generation_prompt");
 }
 
 TEST_F(ErrorsTest, BodyLimit) {
