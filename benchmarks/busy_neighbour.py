@@ -5,7 +5,8 @@
 
 A round measures every number of loops once. `received` is the CPU time our process got of the time
 its threads asked for; speed must not fall below that share. Throughput over the whole run is
-counted, so that a stall shows.
+counted, so that a stall shows. With --real-time ours and the loops run under `chrt -r 1`, in turns
+with each other and apart from whatever else the machine does.
 """
 
 import argparse
@@ -21,11 +22,13 @@ BUSY_LOOP = "while True: pass"
 
 def measure(arguments, num_loops):
     """(tokens per second, CPU seconds received per second and thread) of one run."""
-    loops = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(num_loops)]
+    turns = ["chrt", "-r", "1"] if arguments.real_time else []
+    loops = [subprocess.Popen([*turns, sys.executable, "-c", BUSY_LOOP])
+             for _ in range(num_loops)]
     try:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            subprocess.run([arguments.binary, "bench", "model", arguments.model, "--prompts", "0",
-                            "--batches", str(arguments.batch), "--contexts", "512",
+            subprocess.run([*turns, arguments.binary, "bench", "model", arguments.model,
+                            "--prompts", "0", "--batches", str(arguments.batch), "--contexts", "512",
                             "--steps", str(arguments.steps), "--rounds", "1",
                             "--threads", str(arguments.threads), "--json", file.name,
                             *arguments.options], check=True, stdout=subprocess.DEVNULL)
@@ -48,6 +51,7 @@ def main():
     parser.add_argument("--steps", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--loops", default="0,1,2")
+    parser.add_argument("--real-time", action="store_true")
     arguments, arguments.options = parser.parse_known_args()
     samples = {int(n): [] for n in arguments.loops.split(",")}
     for _ in range(arguments.rounds):
