@@ -4,6 +4,7 @@
 #include "kernels/cpu/levels.h"
 #include "kernels/cpu/linear_dot_avx2.h"
 #include "kernels/cpu/linear_families.h"
+#include "kernels/cpu/linear_integers_avx2.h"
 
 namespace deepinfer {
 

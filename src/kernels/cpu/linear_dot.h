@@ -448,6 +448,9 @@ void RunPanels(const LinearTask& task, const StoredRows<Form>& rows) {
 template <class Form>
 void RunForm(const LinearTask& task) {
   const StoredRows<Form> rows(*task.weight);
+  if constexpr (requires { RunIntegers(task, rows); }) {
+    if (RunIntegers(task, rows)) return;
+  }
   if (task.num_rows <= Form::Isa::kMaxStreamRows) {
     RunStream<Form, Form::Isa::kMaxStreamRows>(task, rows);
   } else {

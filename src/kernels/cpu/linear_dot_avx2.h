@@ -75,7 +75,9 @@ struct ScalesAvx2 {
       : bytes(_mm256_add_epi8(_mm256_set1_epi32(static_cast<int>(four)),
                               _mm256_set1_epi8(static_cast<char>(kExponent)))) {}
 
-  __m256 Of(int half) const {
+  __m256 Of(int half) const { return OfBytes(bytes, half); }
+  // The powers of two with the exponents of the half's two groups.
+  static __m256 OfBytes(__m256i bytes, int half) {
     // Byte 2·half or 2·half + 1 to the top of every lane.
     const __m256i low =
         _mm256_setr_epi8(-1, -1, -1, 0, -1, -1, -1, 0, -1, -1, -1, 0, -1, -1, -1, 0, -1, -1, -1, 1,
