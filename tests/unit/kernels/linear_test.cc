@@ -296,6 +296,30 @@ TEST_F(LinearTest, EveryScaleByteAndCode) {
   }
 }
 
+// From no to eight of the eight values of a lane are the largest: sums of products pass 2^24 units.
+TEST_F(LinearTest, LanesOfLargeValues) {
+  constexpr int64_t kOut = 64, kIn = 384, kRows = 3;
+  const OwnedWeight w(WeightFormat::kFp4Group32, kOut, kIn, 41, ScaleKind::kUsual);
+  for (int num_large = 0; num_large <= 8; ++num_large) {
+    OwnedFp8Rows x(kRows, kIn, 42);
+    Random random(43);
+    for (size_t i = 0; i < x.codes.size(); ++i) {
+      const bool is_large = static_cast<int>(i % 8) < num_large;
+      const auto sign = static_cast<uint8_t>(random.Below(4) == 0 ? 0x80 : 0);
+      x.codes[i] = static_cast<uint8_t>((is_large ? 0x7E : random.Below(16)) | sign);
+    }
+    std::vector<float> expected(static_cast<size_t>(kRows * kOut)), y(expected.size());
+    reference_->LinearFp8(kRows, x.view(), w.matrix, Rounding::kNone, expected.data());
+    ForEachBackend(1, [&](Operators& ops) {
+      for (int64_t rows = 1; rows <= kRows; ++rows) {
+        ops.LinearFp8(rows, x.view(), w.matrix, Rounding::kNone, y.data());
+        ASSERT_TRUE(SameBits(y.data(), expected.data(), rows * kOut))
+            << num_large << " of 8 values, " << rows << " rows";
+      }
+    });
+  }
+}
+
 TEST_F(LinearTest, GroupsReadTheirOwnColumns) {
   for (WeightFormat format : kAllFormats) {
     // 24 outputs a group: 16 outputs then straddle two scale blocks.
