@@ -143,7 +143,7 @@ class GlusterVolume:
             raise Unavailable("a glusterd that is not ours is running")
 
     def _run(self, *words):
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode != 0:
             raise Unavailable(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
@@ -165,7 +165,7 @@ end-volume
              f"--pid-file={self.root}/pid"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: self.daemon.poll() is not None or
               subprocess.run(["gluster", "--timeout=5", "volume", "list"], capture_output=True,
-                             check=False).returncode == 0, 30, "glusterd")
+                             check=False).returncode == 0, 180, "glusterd")
         if self.daemon.poll() is not None:
             raise Unavailable("glusterd does not start")
         brick = self.root / "brick"
@@ -203,7 +203,7 @@ end-volume
             subprocess.run(["umount", "-l", str(mount)], capture_output=True, check=False)
         if self.brick_pid is not None:
             subprocess.run(["gluster", "--mode=script", "volume", "stop", "kv", "force"],
-                           capture_output=True, check=False, timeout=120)
+                           capture_output=True, check=False, timeout=300)
         if self.daemon is not None:
             self.daemon.terminate()
             try:
