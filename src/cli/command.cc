@@ -16,6 +16,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeBenchCeilingsCommand());
   commands.push_back(MakeBenchKernelsCommand());
   commands.push_back(MakeBenchModelCommand());
+  commands.push_back(MakeBenchEngineCommand());
   commands.push_back(MakeBenchReplayCommand());
   commands.push_back(MakeBenchServeCommand());
   commands.push_back(MakeTokenizeCommand());

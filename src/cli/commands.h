@@ -15,6 +15,7 @@ std::unique_ptr<Command> MakeInspectCommand();
 std::unique_ptr<Command> MakeBenchCommand();
 // Below MakeBenchCommand's.
 std::unique_ptr<Command> MakeBenchCeilingsCommand();
+std::unique_ptr<Command> MakeBenchEngineCommand();
 std::unique_ptr<Command> MakeBenchKernelsCommand();
 std::unique_ptr<Command> MakeBenchModelCommand();
 std::unique_ptr<Command> MakeBenchReplayCommand();

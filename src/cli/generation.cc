@@ -23,8 +23,10 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::Open(const std::filesystem::pa
     const LoadDisplay display(&progress, false);
     DI_ASSIGN_OR_RETURN(local->bundle_, ModelBundle::Load(dir, bundle, &progress));
   }
+  EngineOptions options = engine;
+  options.sampling_pool = local->bundle_.pool.get();
   DI_ASSIGN_OR_RETURN(local->engine_,
-                      Engine::Create(local->bundle_.model.get(), engine, &local->clock_,
+                      Engine::Create(local->bundle_.model.get(), options, &local->clock_,
                                      local->bundle_.grammars.get()));
   return local;
 }

@@ -159,14 +159,29 @@ class ServeCommand final : public Command {
     DI_ASSIGN_OR_RETURN(s->special, SpecialTokens::Resolve(*s->bundle.tokenizer));
     DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(dir / "tokenizer.json"));
     tokenizer_hash_ = Sha256Hex(text);
-    DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(s->bundle.model.get(), flags_.engine, &s->clock,
-                                                    s->bundle.grammars.get()));
+    EngineOptions engine_options = flags_.engine;
+    engine_options.sampling_pool = s->bundle.pool.get();
+    DI_ASSIGN_OR_RETURN(engine_options.step_time_file, StepTimeFile(dir, options, s->bundle));
+    DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(s->bundle.model.get(), engine_options,
+                                                    &s->clock, s->bundle.grammars.get()));
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::make_unique<InProcessWorker>(flags_.server.served_model_names.front(),
                                                         s->bundle.model.get(), std::move(engine)));
     s->gateway = std::make_unique<Gateway>(GatewayOptions{flags_.engine.max_queued_requests},
                                            std::move(workers), &s->clock);
     return OkStatus();
+  }
+
+  // A file for everything that step times depend on; "" without a folder.
+  Result<std::string> StepTimeFile(const std::filesystem::path& dir, const BundleOptions& options,
+                                   const ModelBundle& bundle) const {
+    if (flags_.perf_curve_dir.empty()) return std::string();
+    DI_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(dir / "config.json"));
+    const std::string name =
+        Sha256Hex(fmt::format("{}\n{}\n{}\n{}", config, bundle.model->numerics_id(),
+                              IsaLevelName(options.isa), bundle.pool->num_threads()));
+    const std::filesystem::path folder(flags_.perf_curve_dir);
+    return (folder / ("step_time-" + name.substr(0, 16))).string();
   }
 
   // The first signal drains, the second stops at once.

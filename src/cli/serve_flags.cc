@@ -93,6 +93,8 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   Choice(c, "--async-scheduling", &async_scheduling_, {"on", "off"},
          "Plan a step while the one before computes; off is for debugging");
   speculation.Register(c);
+  c->add_option("--perf-curve-dir", perf_curve_dir,
+                "Folder that keeps learned step times between starts; none by default");
   Choice(c, "--decoder-tail", &decoder_tail_, {"compact", "full"},
          "compact: the decoder layers run the last prompt rows only; full: every row");
   Choice(c, "--default-thinking", &default_thinking_, {"on", "off"},

@@ -34,6 +34,7 @@ struct ServeFlags {
   LogLevel log_level() const;
   LogFormat log_format() const;
   double drain_timeout_s = 60;
+  std::string perf_curve_dir;
 
  private:
   void RegisterListen(CLI::App* command);

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/log.h"
 #include "engine/actions/compile.h"
 #include "engine/actions/fork.h"
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
 #include "engine/planning.h"
 #include "engine/speculation.h"
+#include "engine/step_time_file.h"
+#include "sched/limits.h"
 #include "text/grammar_pool.h"
 
 namespace deepinfer {
@@ -87,6 +90,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   DI_RETURN_IF_ERROR(ValidateSpeculation(model->config(), o.speculation));
   DI_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, KvMemory::Create(model, o));
   std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars));
+  engine->LoadStepTimes();
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
   return engine;
 }
@@ -99,6 +103,26 @@ Engine::~Engine() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   waker_->Detach();
+  KeepStepTimes();
+}
+
+void Engine::LoadStepTimes() {
+  const std::string& path = state_.options.step_time_file;
+  if (path.empty()) return;
+  Result<StepTimeModel> known = deepinfer::LoadStepTimes(path);
+  if (known.ok()) {
+    state_.step_time = *std::move(known);
+  } else if (known.status().code() != StatusCode::kNotFound) {
+    Log(LogLevel::kWarning, "engine.step_times", {{"status", known.status()}});
+  }
+}
+
+void Engine::KeepStepTimes() const {
+  const std::string& path = state_.options.step_time_file;
+  // What is in the file already needs no writing.
+  if (path.empty() || state_.statistics.steps < kMinObservations) return;
+  const Status status = SaveStepTimes(path, state_.step_time);
+  if (!status.ok()) Log(LogLevel::kWarning, "engine.step_times", {{"status", status}});
 }
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {

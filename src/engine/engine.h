@@ -72,6 +72,10 @@ class Engine {
   Engine(Model* model, const EngineOptions& options, const Clock* clock,
          std::unique_ptr<KvMemory> memory, GrammarPool* grammars);
 
+  // Before the first step and after the last one.
+  void LoadStepTimes();
+  void KeepStepTimes() const;
+
   void Loop();
   // Between steps: requests in, cancellations, deadlines, receivers that do not keep up, parking.
   // True when the engine shall stop.

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "kvcache/replay_plan.h"
 #include "sched/limits.h"
 
 namespace deepinfer {
+
+class ThreadPool;
 
 enum class DecoderTail : unsigned char {
   kCompact,  // prompt rows before the last window + 12 skip the decoder (model.md §13.1)
@@ -55,6 +58,12 @@ struct EngineOptions {
   int64_t tpot_target_us = kTpotTargetUs;
 
   SpeculationOptions speculation;
+  // Borrowed, the one of the model's operators: samples large vocabularies on its threads. Null: on
+  // the thread that runs the steps.
+  ThreadPool* sampling_pool = nullptr;
+  // Where learned step times are kept between starts; it belongs to one model on one machine.
+  // Empty: nowhere.
+  std::string step_time_file;
 };
 
 }  // namespace deepinfer

@@ -8,10 +8,18 @@
 
 namespace deepinfer {
 
+namespace {
+
+// Rows with fewer logits together are read faster than threads are woken.
+constexpr size_t kLeastSpreadLogits = 200'000;
+
+}  // namespace
+
 StepExecutor::StepExecutor(Model* model, const EngineOptions& options, const Clock* clock)
     : model_(model),
       clock_(clock),
-      decisions_{{model->config().eos_token_id, options.max_model_len}, clock, {}, 0} {
+      decisions_{{model->config().eos_token_id, options.max_model_len}, clock, {}, 0},
+      pool_(options.sampling_pool) {
   if (Drafter::MaxDrafts(model->config(), options.speculation) > 0) {
     drafter_.emplace(*model, options.speculation);
   }
@@ -91,9 +99,10 @@ void StepExecutor::Run(StepJob* job) {
     item.status = job->status.ok() ? output_.status[ran++] : job->status;
     if (!job->status.ok()) continue;
     const auto num_logits = static_cast<size_t>(item.end() - item.rows.logits_from);
-    RunItem(&item, logits.first(num_logits * vocab));
+    item.logits = logits.first(num_logits * vocab);
     logits = logits.subspan(num_logits * vocab);
   }
+  if (job->status.ok()) RunItems(job);
   KeepContext(job);
   job->grammar_us = decisions_.grammar_us;
   job->end_us = clock_->NowUs();
@@ -138,9 +147,39 @@ void StepExecutor::RunRows(StepJob* job) {
   job->model_us = clock_->NowUs() - begin_us;
 }
 
-void StepExecutor::RunItem(StepItem* item, std::span<float> logits) {
+void StepExecutor::RunItems(StepJob* job) {
+  std::vector<StepItem*> items;
+  size_t num_logits = 0;
+  bool constrained = false;
+  for (StepItem& item : job->items) {
+    if (!item.ran) continue;
+    items.push_back(&item);
+    num_logits += item.logits.size();
+    constrained = constrained || item.sequence->device.constraint.has_value();
+  }
+  // Grammars are matched on this thread only.
+  if (pool_ == nullptr || constrained || items.size() < 2 || num_logits < kLeastSpreadLogits) {
+    for (StepItem* item : items) RunItem(item, &decisions_);
+    return;
+  }
+  const size_t num_groups = std::min(items.size(), static_cast<size_t>(pool_->num_threads()));
+  while (spread_decisions_.size() < num_groups) {
+    spread_decisions_.push_back({decisions_.rule, clock_, {}, 0});
+  }
+  pool_->ParallelFor(static_cast<int64_t>(num_groups), [&](int64_t group) {
+    const auto g = static_cast<size_t>(group);
+    for (size_t i = g; i < items.size(); i += num_groups) {
+      RunItem(items[i], &spread_decisions_[g]);
+    }
+  });
+}
+
+void StepExecutor::RunItem(StepItem* item, DecisionContext* decisions) {
+  const std::span<float> logits = item->logits;
   const Sequence& s = *item->sequence;
-  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  // Without deciding rows there may be none.
+  const auto num_rows_out = static_cast<size_t>(item->end() - item->rows.logits_from);
+  const size_t vocab = num_rows_out == 0 ? 0 : logits.size() / num_rows_out;
   if (item->status.ok() && item->wants_prompt_logprobs) {
     for (int32_t p = item->rows.start; p < item->end() && p + 1 < s.prompt_len; ++p) {
       item->prompt_logprobs.push_back(RawLogprobs(
@@ -150,7 +189,7 @@ void StepExecutor::RunItem(StepItem* item, std::span<float> logits) {
   }
   if (item->status.ok() && item->decides_token) {
     const size_t num_rows = static_cast<size_t>(item->num_verified) + 1;
-    item->status = DecideTokens(item, logits.last(num_rows * vocab), &decisions_);
+    item->status = DecideTokens(item, logits.last(num_rows * vocab), decisions);
   }
   if (!item->status.ok()) {
     // Without drafts the request might not have met what failed, so the next step tries the row of

@@ -12,8 +12,10 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/thread_pool.h"
 #include "engine/drafter.h"
 #include "engine/step_job.h"
 #include "engine/token_decision.h"
@@ -42,8 +44,9 @@ class StepExecutor {
   void Place(StepItem* item) const;
   void MakeDrafts(StepJob* job);
   void RunRows(StepJob* job);
-  // logits are those of the item's rows that yield any.
-  void RunItem(StepItem* item, std::span<float> logits);
+  // From logits to tokens, on several threads where that is worth it.
+  void RunItems(StepJob* job);
+  static void RunItem(StepItem* item, DecisionContext* decisions);
   // What stays of the rows of an item that succeeded, and the window state it passed.
   static void NoteProgress(StepItem* item);
   void KeepContext(StepJob* job);
@@ -53,6 +56,8 @@ class StepExecutor {
   std::optional<Drafter> drafter_;
   StepOutput output_;  // reused between steps
   DecisionContext decisions_;
+  ThreadPool* const pool_;                         // may be null
+  std::vector<DecisionContext> spread_decisions_;  // one for each thread that decides
 
   std::mutex mutex_;
   std::condition_variable changed_;

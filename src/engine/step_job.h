@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/distribution.h"
@@ -42,6 +43,7 @@ struct StepItem {
 
   // Results.
   Status status;
+  std::span<float> logits;    // f32 of the rows that yield any, while the step runs
   bool ran = true;            // false: the sequence had ended
   int32_t num_known = 1;      // leading rows of a decode item whose tokens were decided before
   int32_t num_committed = 0;  // leading rows of a decode item that stay

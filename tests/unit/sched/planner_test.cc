@@ -34,6 +34,25 @@ TEST_F(PlannerTest, AnIdleEngineStartsARequestWithTheWholeRowBudget) {
   EXPECT_GT(plan.predicted_us, 0.0);
 }
 
+TEST_F(PlannerTest, ALongPromptRunsTheDecoderOnItsTailOnly) {
+  constexpr int32_t kPrompt = 128 * 1024;
+  limits_.max_rows = 8192;
+  int64_t rows = 0, tail_rows = 0;
+  int32_t next = 0;
+  while (next < kPrompt) {
+    PlannerSnapshot s = Snapshot(2000);
+    s.prefill = {next == 0 ? Waiting(1, kPrompt) : Continuing(1, next, kPrompt)};
+    const StepPlan plan = Run(s);
+    ASSERT_EQ(plan.prefill.size(), 1u);
+    ASSERT_GT(plan.prefill[0].num_rows, 0);
+    next += plan.prefill[0].num_rows;
+    rows += plan.rows.prefill_rows;
+    tail_rows += plan.rows.tail_rows;
+  }
+  EXPECT_EQ(rows, kPrompt);
+  EXPECT_EQ(tail_rows, 140);
+}
+
 TEST_F(PlannerTest, DecodeRowsComeFirstAndPrefillKeepsToTheTargetedStepTime) {
   PlannerSnapshot s = Snapshot();
   for (int64_t id = 1; id <= 4; ++id) s.decode.push_back(Decoding(id, 1000));
