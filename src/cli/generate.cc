@@ -33,6 +33,7 @@ class GenerateCommand final : public Command {
                     "compact: the decoder runs the last prompt rows only; full: every row")
         ->check(CLI::IsMember({"compact", "full"}))
         ->capture_default_str();
+    kv_.Register(sub, "none");
     speculation_.Register(sub);
     sub->add_option("--json-schema", schema_file_,
                     "File with a JSON Schema that the output follows");
@@ -86,10 +87,12 @@ class GenerateCommand final : public Command {
     EngineRequest request;
     DI_ASSIGN_OR_RETURN(request.grammar, Grammar());
     if (request.grammar != nullptr) bundle.grammars.emplace();
-    DI_ASSIGN_OR_RETURN(const auto local, LocalEngine::Open(dir, bundle, engine));
+    DI_ASSIGN_OR_RETURN(const auto local, LocalEngine::Open(dir, bundle, engine, &kv_));
 
     request.request_id = "generate";
     request.prompt_ids = std::move(*parsed);
+    request.cache_scope = local->cache_scope().digest;
+    request.cache_retention.retention = kv_.default_class();
     request.sampling = sampling_;
     request.sampling.has_seed = seed_->count() > 0;
     std::vector<int32_t> ids;
@@ -103,6 +106,7 @@ class GenerateCommand final : public Command {
   }
 
   ModelFlags flags_;
+  KvFlags kv_;
   SpeculationFlags speculation_;
   SamplingParams sampling_;
   std::string tokens_file_, schema_file_, regex_, grammar_file_;

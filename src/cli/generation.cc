@@ -16,19 +16,28 @@ constexpr std::chrono::milliseconds kInterruptPoll{50};
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::Open(const std::filesystem::path& dir,
                                                        const BundleOptions& bundle,
-                                                       const EngineOptions& engine) {
+                                                       const EngineOptions& engine,
+                                                       const KvFlags* kv) {
   std::unique_ptr<LocalEngine> local(new LocalEngine);
   LoadProgress progress;
   {
     const LoadDisplay display(&progress, false);
     DI_ASSIGN_OR_RETURN(local->bundle_, ModelBundle::Load(dir, bundle, &progress));
   }
+  if (kv != nullptr) {
+    DI_ASSIGN_OR_RETURN(local->cache_, kv->Open(*local->bundle_.model, dir, &local->clock_));
+  }
+  KvStore* store = local->cache_ != nullptr ? local->cache_->store.get() : nullptr;
   EngineOptions options = engine;
   options.sampling_pool = local->bundle_.pool.get();
   DI_ASSIGN_OR_RETURN(local->engine_,
                       Engine::Create(local->bundle_.model.get(), options, &local->clock_,
-                                     local->bundle_.grammars.get()));
+                                     local->bundle_.grammars.get(), store));
   return local;
+}
+
+KvScope LocalEngine::cache_scope() const {
+  return cache_ != nullptr ? KvScope::Tenant(cache_->secret, "", "") : KvScope{};
 }
 
 Result<TokenEvent> LocalEngine::Run(EngineRequest request,

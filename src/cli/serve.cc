@@ -45,6 +45,7 @@ class StopSignals {
 struct Serving {
   SteadyClock clock;
   ModelBundle bundle;
+  std::unique_ptr<KvCache> cache;
   SpecialTokens special;
   std::unique_ptr<Gateway> gateway;
 };
@@ -120,6 +121,7 @@ class ServeCommand final : public Command {
     context.tokenizer = serving->bundle.tokenizer.get();
     context.gateway = serving->gateway.get();
     context.special = serving->special;
+    context.cache_secret = serving->cache->secret;
     context.card.tokenizer_hash = tokenizer_hash_;
     context.card.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                                  std::chrono::system_clock::now().time_since_epoch())
@@ -159,11 +161,13 @@ class ServeCommand final : public Command {
     DI_ASSIGN_OR_RETURN(s->special, SpecialTokens::Resolve(*s->bundle.tokenizer));
     DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(dir / "tokenizer.json"));
     tokenizer_hash_ = Sha256Hex(text);
+    DI_ASSIGN_OR_RETURN(s->cache, flags_.kv.Open(*s->bundle.model, dir, &s->clock));
     EngineOptions engine_options = flags_.engine;
     engine_options.sampling_pool = s->bundle.pool.get();
     DI_ASSIGN_OR_RETURN(engine_options.step_time_file, StepTimeFile(dir, options, s->bundle));
     DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(s->bundle.model.get(), engine_options,
-                                                    &s->clock, s->bundle.grammars.get()));
+                                                    &s->clock, s->bundle.grammars.get(),
+                                                    s->cache->store.get()));
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::make_unique<InProcessWorker>(flags_.server.served_model_names.front(),
                                                         s->bundle.model.get(), std::move(engine)));

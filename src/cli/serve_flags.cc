@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "cli/build_info.h"
+#include "server/cache_controls.h"
 
 namespace deepinfer {
 
@@ -46,6 +47,7 @@ void ServeFlags::Register(CLI::App* command) {
   command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
   RegisterListen(command);
   RegisterApi(command);
+  kv.Register(command, "");
   RegisterGrammars(command);
   RegisterAccess(command);
   RegisterOperations(command);
@@ -90,6 +92,10 @@ void ServeFlags::RegisterApi(CLI::App* c) {
          "Share the cache of prompts that begin alike");
   Choice(c, "--replay", &replay_, {"bounded", "exact"},
          "After a cache hit without window state: run one window again, or enough for equal bits");
+  c->add_option("--cache-min-ttl-cap", cache_min_ttl_cap_,
+                "Longest minimum lifetime that requests may ask for, as 90m, 24h or 7d");
+  c->add_option("--cache-max-ttl-cap", cache_max_ttl_cap_,
+                "Longest lifetime of what requests leave in the persistent cache");
   Choice(c, "--async-scheduling", &async_scheduling_, {"on", "off"},
          "Plan a step while the one before computes; off is for debugging");
   speculation.Register(c);
@@ -251,6 +257,14 @@ Result<int32_t> ParseEffort(const std::string& text) {
   return n;
 }
 
+Result<int64_t> ParseTtlCap(const char* which, const std::string& text) {
+  if (text.empty()) return kNoTtlCap;
+  const std::optional<int64_t> seconds = ParseCacheLifetimeSeconds(text);
+  if (seconds) return *seconds;
+  return InvalidRequest(
+      fmt::format("--cache-{}-ttl-cap {}: expected {}", which, text, kCacheLifetimeGrammar));
+}
+
 }  // namespace
 
 Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
@@ -288,6 +302,10 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
   engine.speculation = speculation.Options();
+  s.cache.default_class = kv.default_class();
+  s.cache.ttl_hours = kv.ttl_hours();
+  DI_ASSIGN_OR_RETURN(s.cache.min_ttl_cap_s, ParseTtlCap("min", cache_min_ttl_cap_));
+  DI_ASSIGN_OR_RETURN(s.cache.max_ttl_cap_s, ParseTtlCap("max", cache_max_ttl_cap_));
   engine.jump_forward = jump_forward_ == "on";
   grammars.timeout_us = std::llround(grammar_timeout_s_ * 1e6);
   grammars.max_grammar_bytes = grammar_max_mb_ << 20;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "cli/kv_flags.h"
 #include "cli/model_flags.h"
 #include "cli/speculation_flags.h"
 #include "engine/engine.h"
@@ -20,6 +21,7 @@ namespace deepinfer {
 
 struct ServeFlags {
   ModelFlags model;
+  KvFlags kv;
   SpeculationFlags speculation;
   EngineOptions engine;
   GrammarPoolOptions grammars;
@@ -69,6 +71,7 @@ struct ServeFlags {
   double timeout_s_ = 3600;
   double queue_timeout_s_ = 600;
   double ping_interval_s_ = 45;
+  std::string cache_min_ttl_cap_, cache_max_ttl_cap_;
   int tensor_parallel_ = 1;
   std::string config_file_;
   std::string ignored_value_;

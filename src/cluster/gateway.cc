@@ -101,6 +101,12 @@ std::vector<EngineStatistics> Gateway::Statistics() const {
   return all;
 }
 
+std::vector<StoreStatistics> Gateway::Stores() const {
+  std::vector<StoreStatistics> all;
+  for (const auto& worker : workers_) all.push_back(worker->Store());
+  return all;
+}
+
 Status Gateway::Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done) {
   if (index >= workers_.size()) {
     return InvalidRequest("worker must be below " + std::to_string(workers_.size()));

@@ -41,6 +41,7 @@ class Gateway {
   LoadReport Load() const;                           // summed over workers
   bool healthy() const;                              // some worker is; never waits
   std::vector<EngineStatistics> Statistics() const;  // one per worker
+  std::vector<StoreStatistics> Stores() const;       // one per worker
 
   // Worker::Profile of worker `index`; invalid_request when there is no such worker.
   Status Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done);

@@ -20,6 +20,7 @@ class InProcessWorker final : public Worker {
   LoadReport Load() const override;
   bool healthy() const override { return engine_->healthy(); }
   EngineStatistics Statistics() const override;
+  StoreStatistics Store() const override { return engine_->Store(); }
   Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) override;
   void Drain(int64_t deadline_us) override;
 

@@ -11,6 +11,7 @@
 #include "engine/request.h"
 #include "engine/statistics.h"
 #include "engine/step_trace.h"
+#include "engine/store_statistics.h"
 
 namespace deepinfer {
 
@@ -53,6 +54,8 @@ class Worker {
 
   // Counters and gauges since the start, for metrics and predictions.
   virtual EngineStatistics Statistics() const = 0;
+  // Of the persistent cache, as of now; slower than Statistics. By default there is none.
+  virtual StoreStatistics Store() const { return {}; }
 
   // Records the next num_steps steps, 1 to kMaxProfileSteps, or those before the deadline
   // (monotonic clock, µs). done is called once, on a thread of the worker, only on ok.

@@ -6,11 +6,14 @@
 #include "base/log.h"
 #include "engine/actions/compile.h"
 #include "engine/actions/fork.h"
+#include "engine/actions/load_stored.h"
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
+#include "engine/kv_namespace.h"
 #include "engine/planning.h"
 #include "engine/speculation.h"
 #include "engine/step_time_file.h"
+#include "kvcache/kv_store.h"
 #include "sched/limits.h"
 #include "text/grammar_pool.h"
 
@@ -22,20 +25,26 @@ namespace {
 constexpr int64_t kMaxDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
 // A sleeping engine looks at deadlines this often.
 constexpr std::chrono::milliseconds kIdleLook{100};
-// After a plan that changed memory but ran nothing.
+// After a plan that changed memory but ran nothing, and while blocks come from the store.
 constexpr std::chrono::milliseconds kShortLook{1};
 // A receiver that keeps a full window this long loses its place on the device.
 constexpr int64_t kParkStalledUs = 2'000'000;
 
-// Blocks live in this process only, so the namespace names what can differ inside it.
-KeyOrigin MakeKeyOrigin(const Model& model) {
-  KvNamespace n;
-  n.block_tokens = kBlockTokens;
-  n.numerics_id = model.numerics_id();
+KeyOrigin MakeKeyOrigin(const Model& model, const KvStore* store) {
   KeyOrigin origin;
-  origin.namespace_id = n.Id();
   origin.block_tokens = kBlockTokens;
+  // Blocks that live in this process only need no more than what can differ inside it.
+  origin.namespace_id =
+      store != nullptr ? store->context().options.namespace_id : MakeKvNamespace(model, {}).Id();
   return origin;
+}
+
+// Segments may have any size.
+bool HoldsBlocksOf(const KvStore& store, const Model& model) {
+  const KvBlockLayout& stored = store.context().options.layout;
+  const KvBlockLayout own = MakeBlockLayout(model.layout());
+  return stored.format_id == own.format_id && stored.block_tokens == own.block_tokens &&
+         stored.sections == own.sections && stored.payload_bytes() == model.layout().block_bytes;
 }
 
 }  // namespace
@@ -65,21 +74,23 @@ class Engine::Waker final : public WakeUp {
 };
 
 Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
-               std::unique_ptr<KvMemory> memory, GrammarPool* grammars)
+               std::unique_ptr<KvMemory> memory, GrammarPool* grammars, KvStore* store)
     : clock_(clock),
+      store_(store),
       vocab_size_(model->config().vocab_size),
       max_model_len_(options.max_model_len),
       max_queued_requests_(options.max_queued_requests),
       prefix_cache_(options.prefix_cache),
-      key_origin_(MakeKeyOrigin(*model)),
+      key_origin_(MakeKeyOrigin(*model, store)),
       grammars_(grammars),
-      state_(model, options, clock, std::move(memory), grammars),
+      state_(model, options, clock, std::move(memory), grammars, store),
       executor_(model, options, clock),
       waker_(std::make_shared<Waker>(this)),
       published_(state_.statistics) {}
 
 Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions& options,
-                                               const Clock* clock, GrammarPool* grammars) {
+                                               const Clock* clock, GrammarPool* grammars,
+                                               KvStore* store) {
   EngineOptions o = options;
   o.max_model_len = std::min(o.max_model_len, model->max_positions());
   if (o.max_model_len < 2) return InvalidRequest("max_model_len must be at least 2");
@@ -88,8 +99,11 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   }
   if (o.max_num_seqs < 1) return InvalidRequest("max_num_seqs must be at least 1");
   DI_RETURN_IF_ERROR(ValidateSpeculation(model->config(), o.speculation));
+  if (store != nullptr && !HoldsBlocksOf(*store, *model)) {
+    return InvalidRequest("the cache store was opened for blocks of another layout");
+  }
   DI_ASSIGN_OR_RETURN(std::unique_ptr<KvMemory> memory, KvMemory::Create(model, o));
-  std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars));
+  std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars, store));
   engine->LoadStepTimes();
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
   return engine;
@@ -215,6 +229,10 @@ EngineStatistics Engine::Statistics() const {
   return s;
 }
 
+StoreStatistics Engine::Store() const {
+  return store_ == nullptr ? StoreStatistics() : CollectStoreStatistics(*store_);
+}
+
 bool Engine::draining() const {
   const std::lock_guard lock(mutex_);
   return draining_;
@@ -230,6 +248,8 @@ void Engine::Loop() {
     CheckDeadlines(now_us);
     CheckReceivers(now_us);
     FinishParking();
+    PollLoads(state_);
+    store_watch_.Look(store_, now_us, &state_.statistics);
     PlannedStep planned;
     if (!stop) planned = PlanStep(state_);
     const bool launched = planned.job != nullptr;
@@ -245,7 +265,8 @@ void Engine::Loop() {
     if (num_launched_ >= max_launched || (num_launched_ > 0 && !launched)) {
       Process(WaitForStep());
     } else if (num_launched_ == 0) {
-      Sleep(planned.changed_memory ? kShortLook : kIdleLook);
+      const bool changes = planned.changed_memory || !state_.loading.empty();
+      Sleep(changes ? kShortLook : kIdleLook);
     }
   }
 }
@@ -318,7 +339,7 @@ void Engine::Route(Sequence& s) {
     s.state = SequenceState::kPending;
     leader->branches.push_back(s.id);
   } else {
-    Enqueue(state_, s);
+    BeginWaiting(state_, s);
   }
 }
 
@@ -326,7 +347,8 @@ void Engine::CheckDeadlines(int64_t now_us) {
   for (const Deadline& d : state_.deadlines.TakePassed(now_us)) {
     Sequence* s = state_.Find(d.sequence_id);
     if (s == nullptr || IsTerminal(s->state)) continue;
-    const bool waits = s->state == SequenceState::kQueued || s->state == SequenceState::kPending;
+    const bool waits = s->state == SequenceState::kQueued || s->state == SequenceState::kPending ||
+                       s->state == SequenceState::kLoading;
     if (d.kind == DeadlineKind::kQueue) {
       if (waits)
         FinishEarly(*s, FinishReason::kQueueTimeout,

@@ -27,18 +27,21 @@
 #include "engine/profiler.h"
 #include "engine/request.h"
 #include "engine/step_executor.h"
+#include "engine/store_statistics.h"
+#include "engine/store_watch.h"
 #include "model/model.h"
 
 namespace deepinfer {
 
 class Engine {
  public:
-  // model, clock and grammars are borrowed; without grammars, requests that bring one are refused.
-  // invalid_request: options that cannot work; resource_exhausted: the cache does not fit into
+  // model, clock, grammars and store are borrowed; without grammars, requests that bring one are
+  // refused; without a store cached blocks live in memory only. invalid_request: options that
+  // cannot work, or a store of another layout; resource_exhausted: the cache does not fit into
   // memory.
   static Result<std::unique_ptr<Engine>> Create(Model* model, const EngineOptions& options,
-                                                const Clock* clock,
-                                                GrammarPool* grammars = nullptr);
+                                                const Clock* clock, GrammarPool* grammars = nullptr,
+                                                KvStore* store = nullptr);
   // Cancels everything and joins the engine's threads.
   ~Engine();
 
@@ -54,6 +57,8 @@ class Engine {
 
   // As of the end of the last step.
   EngineStatistics Statistics() const;
+  // Of the persistent store, as of now.
+  StoreStatistics Store() const;
   // False while a step takes longer than the watchdog allows. Takes no lock.
   bool healthy() const { return healthy_.load(std::memory_order_acquire); }
   bool draining() const;
@@ -70,7 +75,7 @@ class Engine {
   };
 
   Engine(Model* model, const EngineOptions& options, const Clock* clock,
-         std::unique_ptr<KvMemory> memory, GrammarPool* grammars);
+         std::unique_ptr<KvMemory> memory, GrammarPool* grammars, KvStore* store);
 
   // Before the first step and after the last one.
   void LoadStepTimes();
@@ -109,6 +114,7 @@ class Engine {
   void Publish();
 
   const Clock* clock_;
+  const KvStore* const store_;
   const int32_t vocab_size_;
   const int32_t max_model_len_;
   const int32_t max_queued_requests_;
@@ -119,6 +125,7 @@ class Engine {
   EngineState state_;  // engine thread
   FlightRecord flight_record_;
   Profiler profiler_;
+  StoreWatch store_watch_;
   StepExecutor executor_;
   int32_t num_launched_ = 0;  // jobs not yet processed
   int64_t num_jobs_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/actions/store_blocks.h"
 #include "engine/drafter.h"
 #include "text/grammar_pool.h"
 
@@ -17,12 +18,13 @@ constexpr int32_t kMaxForcedTokens = 32;
 }  // namespace
 
 EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
-                         std::unique_ptr<KvMemory> kv, GrammarPool* g)
+                         std::unique_ptr<KvMemory> kv, GrammarPool* g, KvStore* persistent)
     : model(m),
       options(o),
       clock(c),
       memory(std::move(kv)),
       grammars(g),
+      store(persistent),
       flops(MakeCostShape(m->config()),
             // The CPU multiplies every format in fp32 or bf16 units of one speed.
             FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}),
@@ -88,18 +90,49 @@ void Dequeue(EngineState& state, Sequence& s) {
   state.queued_output_tokens -= s.request.sampling.max_tokens;
 }
 
+namespace {
+
+// Of the positions [0, end), those in blocks that were loaded for the sequence.
+int64_t LoadedBelow(const Sequence& s, int64_t end) {
+  const int64_t begin = int64_t{s.load.first_block} * kBlockTokens;
+  const int64_t loaded = int64_t{s.load.num_loaded} * kBlockTokens;
+  return std::clamp<int64_t>(end - begin, 0, loaded);
+}
+
+void NoteHit(EngineState& state, Sequence& s) {
+  EngineStatistics& st = state.statistics;
+  RequestCounters& c = s.counters;
+  const int64_t hit = s.cache.write_from;
+  const auto split = [&](int64_t end, std::array<int64_t, kNumCacheTiers>* by_tier) {
+    const int64_t disk = LoadedBelow(s, end);
+    (*by_tier)[static_cast<size_t>(CacheTier::kDisk)] += disk;
+    (*by_tier)[static_cast<size_t>(CacheTier::kDram)] += end - disk;
+  };
+  split(c.cached_tokens, &c.cached_by_tier);
+  split(c.cached_tokens, &st.cached_by_tier);
+  split(hit, &st.hit_by_tier);
+  st.cached_tokens += c.cached_tokens;
+  st.replayed_tokens += c.replayed_tokens;
+  const ReplayPlan& plan = s.schedule.probe.plan;
+  const WindowRebuild how = plan.uses_snapshot                           ? WindowRebuild::kSnapshot
+                            : state.options.replay == ReplayMode::kExact ? WindowRebuild::kExact
+                                                                         : WindowRebuild::kBounded;
+  st.replayed_by[static_cast<size_t>(how)] += c.replayed_tokens;
+  if (hit > 0) st.replay_gen.Observe(s.cache.replay_gen);
+  const int64_t whole = int64_t{s.prompt_len / kBlockTokens} * kBlockTokens;
+  if (hit >= whole) return;
+  c.miss_reason = s.load.miss == MissReason::kNone ? MissReason::kAbsent : s.load.miss;
+  st.miss_tokens[static_cast<size_t>(c.miss_reason)] += whole - hit;
+}
+
+}  // namespace
+
 void NoteStart(EngineState& state, Sequence& s) {
   Dequeue(state, s);
   s.schedule.started_us = state.clock->NowUs();
-  RequestCounters& c = s.counters;
-  c.queue_us = s.schedule.started_us - s.schedule.submitted_us;
-  constexpr auto kTier = static_cast<size_t>(CacheTier::kDram);
-  c.cached_by_tier[kTier] = c.cached_tokens;
-  EngineStatistics& st = state.statistics;
-  ++st.started;
-  st.cached_tokens += c.cached_tokens;
-  st.cached_by_tier[kTier] += c.cached_tokens;
-  st.replayed_tokens += c.replayed_tokens;
+  s.counters.queue_us = s.schedule.started_us - s.schedule.submitted_us;
+  ++state.statistics.started;
+  NoteHit(state, s);
 }
 
 void PrepareDevice(EngineState& state, Sequence& s) {
@@ -146,6 +179,7 @@ void PublishBlocks(EngineState& state, Sequence& s) {
     if (is_new && of_prompt && state.options.prefix_cache) {
       s.counters.cache_written_tokens += kBlockTokens;
     }
+    StoreBlock(state, s, i);
   }
   s.cache.num_published = complete;
 }
@@ -167,7 +201,7 @@ Status CheckInvariants(const EngineState& state) {
   int64_t references = 0, slots = 0, in_flight = 0;
   std::vector<int32_t> lent;
   for (const auto& [id, s] : state.sequences) {
-    references += s->cache.num_blocks;
+    references += s->cache.num_blocks + static_cast<int64_t>(s->load.held.size());
     slots += s->holds_slot();
     in_flight += s->schedule.num_in_flight;
     if (s->holds_slot()) lent.push_back(s->cache.slot);

@@ -18,21 +18,24 @@
 #include "engine/step_job.h"
 #include "sched/admission_queue.h"
 #include "sched/draft_time.h"
+#include "sched/load_choice.h"
 #include "sched/planner.h"
 
 namespace deepinfer {
 
 class GrammarPool;
+class KvStore;
 
 struct EngineState {
   EngineState(Model* m, const EngineOptions& o, const Clock* c, std::unique_ptr<KvMemory> kv,
-              GrammarPool* g);
+              GrammarPool* g, KvStore* persistent);
 
   Model* model;
   EngineOptions options;
   const Clock* clock;
   std::unique_ptr<KvMemory> memory;
   GrammarPool* grammars;  // may be null
+  KvStore* store;         // null: blocks are kept in memory only
 
   // All sequences that exist, ended ones until their memory is back; in order of arrival.
   std::map<int64_t, std::unique_ptr<Sequence>> sequences;
@@ -40,6 +43,8 @@ struct EngineState {
   AdmissionQueue queue;            // those in kQueued
   int64_t queued_prompt_tokens = 0;
   int64_t queued_output_tokens = 0;
+  std::vector<Sequence*> loading;  // those in kLoading, in order of arrival
+  LoadTimeModel load_time;
   std::vector<Sequence*> active;  // those that hold a slot and did not end
   std::vector<Sequence*> parked;
 

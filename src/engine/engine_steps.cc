@@ -8,6 +8,7 @@
 #include "engine/actions/action.h"
 #include "engine/actions/decode.h"
 #include "engine/actions/fork.h"
+#include "engine/actions/load_stored.h"
 #include "engine/actions/park.h"
 #include "engine/actions/prefill.h"
 #include "engine/ending.h"
@@ -166,6 +167,7 @@ void Engine::FinishEarly(Sequence& s, FinishReason reason, Status status) {
 
 void Engine::Finish(Sequence& s, TokenEvent last) {
   if (s.state == SequenceState::kQueued) Dequeue(state_, s);
+  if (s.state == SequenceState::kLoading) AbandonLoad(state_, s);
   if (s.state == SequenceState::kParked) {
     std::erase(state_.parked, &s);
     (void)state_.memory->swa().TakeParkImage(std::to_string(s.id), clock_->NowUs());
@@ -216,10 +218,12 @@ void Engine::Publish() {
     output_tokens += s->request.sampling.max_tokens - s->num_generated;
   }
   st.running = running;
-  st.waiting = static_cast<int32_t>(state_.queue.size());
+  st.loading = static_cast<int32_t>(state_.loading.size());
+  st.waiting = static_cast<int32_t>(state_.queue.size()) + st.loading;
   st.parked = static_cast<int32_t>(state_.parked.size());
-  st.pending = static_cast<int32_t>(state_.sequences.size() - state_.queue.size() -
-                                    state_.active.size() - state_.parked.size());
+  st.pending =
+      static_cast<int32_t>(state_.sequences.size() - state_.active.size() - state_.parked.size()) -
+      st.waiting;
   st.kv_tokens = kv_tokens;
   st.waiting_prompt_tokens = prompt_tokens;
   st.remaining_output_tokens = output_tokens;

@@ -16,6 +16,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "engine/statistics.h"
+#include "kvcache/format.h"
 #include "sched/request_class.h"
 #include "text/grammar.h"
 #include "text/grammar_source.h"
@@ -83,8 +84,9 @@ struct RequestCounters {
   int64_t computed_tokens = 0;  // prompt rows run, replayed rows included
   int64_t replayed_tokens = 0;
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};  // adds up to cached_tokens
-  int64_t cache_written_tokens = 0;  // prompt tokens this request added to a kept tier
-  int64_t generated_tokens = 0;      // committed, the end token included
+  MissReason miss_reason = MissReason::kNone;  // of the first whole block that was not cached
+  int64_t cache_written_tokens = 0;            // prompt tokens this request added to a kept tier
+  int64_t generated_tokens = 0;                // committed, the end token included
   int64_t drafted_tokens = 0;
   int64_t draft_accepted_tokens = 0;
   int64_t queue_us = 0;
@@ -110,6 +112,14 @@ struct ResumePoint {
   std::vector<std::byte> image;  // TokenEvent::image; empty: rows run again
 };
 
+// What may be kept of a request in the persistent store, and how long (api.md §7).
+struct CacheRetention {
+  bool persist = true;  // false: in memory only
+  RetentionClass retention = RetentionClass::kChat;
+  int64_t max_lifetime_hours = 0;  // shorter than the class keeps it; no touch extends it. 0: none
+  uint64_t tenant_tag = 0;         // whose quota pays (kv_format.md §5)
+};
+
 struct EngineRequest {
   std::string request_id;  // unique among live requests
   // Counted up by its owner whenever it is dispatched again: with request_id it names one run.
@@ -123,8 +133,7 @@ struct EngineRequest {
   RequestClass request_class = RequestClass::kInteractive;
   // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).
   Sha256Digest cache_scope{};
-  // Its blocks stay in memory: never written to disk or sent to another host.
-  bool no_persist = false;
+  CacheRetention cache_retention;
   // Places in the prompt where later requests will part from it: window state is kept at the last
   // block edge at or below each, so that a hit up to there is exact and cheap. kMaxStateAt at most.
   std::vector<int32_t> state_at;

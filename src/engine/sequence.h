@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/token_constraint.h"
+#include "kvcache/block_load.h"
 #include "kvcache/keys.h"
 #include "kvcache/replay_plan.h"
 #include "model/model.h"
@@ -23,6 +24,7 @@ class GrammarTicket;
 
 enum class SequenceState : uint8_t {
   kPending,     // its grammar is being compiled, or a branch waits for the prompt of its leader
+  kLoading,     // blocks of its prompt come from the store
   kQueued,      // schedulable, holds nothing
   kPrefilling,  // at least one chunk launched
   kRunning,     // decodes
@@ -88,6 +90,18 @@ struct HitProbe {
   }
 };
 
+// Blocks of the prompt on their way from the store into the pool.
+struct SequenceLoad {
+  std::unique_ptr<KvLoad> handle;  // null: not begun, or over
+  int32_t first_block = 0;         // those before it were in memory
+  int32_t num_wanted = 0;
+  int32_t num_loaded = 0;     // blocks [first_block, first_block + num_loaded) came from the store
+  std::vector<int32_t> held;  // blocks of the pool it keeps from being reclaimed, in chain order
+  int64_t began_us = 0;
+  int64_t deadline_us = 0;              // of the wait and of the load; 0 before the first look
+  MissReason miss = MissReason::kNone;  // of the first block it did not get
+};
+
 struct SequenceSchedule {
   int64_t submitted_us = 0;
   int64_t started_us = 0;
@@ -132,6 +146,7 @@ struct Sequence {
   DeviceRows device;
   SequenceGrammar grammar;
   SequenceCache cache;
+  SequenceLoad load;
   SequenceSchedule schedule;
   DraftHistory drafts;
   std::shared_ptr<DeliveryWindow> window;

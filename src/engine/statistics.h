@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "kvcache/miss_reason.h"
 #include "text/grammar_stats.h"
 
 namespace deepinfer {
@@ -48,6 +49,9 @@ inline constexpr double kRows[] = {1,   2,   4,    8,    16,   32,   64,    128,
                                    256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
 inline constexpr double kShare[] = {.01, .02, .03, .05, .075, .1, .15, .2, .3, .5, 1};
 inline constexpr double kTokens[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+inline constexpr double kLoadSeconds[] = {.0005, .001, .002, .005, .01, .02, .05, .1,
+                                          .2,    .5,   1,    2,    5,   10,  30};
+inline constexpr double kReplayGen[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 255};
 inline constexpr double kBlockSeconds[] = {.01, .1, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 3600};
 }  // namespace stat_bounds
 
@@ -63,6 +67,10 @@ constexpr std::string_view CacheTierName(CacheTier tier) {
   return kNames[static_cast<size_t>(tier)];
 }
 
+// How window state behind a hit was rebuilt.
+enum class WindowRebuild : unsigned char { kSnapshot, kBounded, kExact };
+inline constexpr size_t kNumWindowRebuilds = 3;
+
 inline constexpr size_t kMaxDraftTokens = 5;
 
 struct EngineStatistics {
@@ -71,6 +79,9 @@ struct EngineStatistics {
   int32_t waiting = 0;  // QUEUED and LOADING
   int32_t pending = 0;  // waiting for a grammar, an image or a hand-off
   int32_t parked = 0;
+  int32_t loading = 0;  // part of waiting: blocks come from the store
+  // Much is written to the store and next to nothing read.
+  bool write_without_read = false;
   int64_t waiting_prompt_tokens = 0;    // rows that the waiting and unfinished prompts still need
   int64_t remaining_output_tokens = 0;  // of running and waiting requests: max_tokens - generated
   int64_t kv_tokens = 0;                // positions held by live sequences
@@ -90,6 +101,11 @@ struct EngineStatistics {
   int64_t replayed_tokens = 0;
   int64_t generated_tokens = 0;
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};
+  std::array<int64_t, kNumCacheTiers> hit_by_tier{};      // whole blocks found: cached + replayed
+  std::array<int64_t, kNumMissReasons> miss_tokens{};     // of whole blocks not found
+  std::array<int64_t, kNumWindowRebuilds> replayed_by{};  // adds up to replayed_tokens
+  int64_t store_loads = 0;                                // begun
+  int64_t store_loads_partial = 0;                        // ended without all they wanted
   int64_t drafts = 0;        // verifications: one of a request in one step
   int64_t draft_tokens = 0;  // verified
   int64_t draft_accepted = 0;
@@ -121,6 +137,8 @@ struct EngineStatistics {
   StatHistogram step_prediction_error{stat_bounds::kShare};  // |predicted - measured| / measured
   StatHistogram draft_accept_length{stat_bounds::kTokens};
   StatHistogram draft_confidence_error{stat_bounds::kShare};
+  StatHistogram store_load_seconds{stat_bounds::kLoadSeconds};
+  StatHistogram replay_gen{stat_bounds::kReplayGen};  // of sequences that began with a hit
   StatHistogram block_lifetime_seconds{stat_bounds::kBlockSeconds};
   StatHistogram block_idle_seconds{stat_bounds::kBlockSeconds};   // before eviction
   StatHistogram block_reuse_seconds{stat_bounds::kBlockSeconds};  // between two uses

@@ -29,10 +29,12 @@ struct KvLoad::Run {
 struct KvLoad::State {
   std::vector<BlockRequest> blocks;
   std::vector<std::atomic<BlockStatus>> status;
+  std::vector<MissReason> failure;                  // each set before its block has failed
   std::vector<std::span<const std::byte>> records;  // each set before its block is verified
   std::vector<std::unique_ptr<Run>> runs;
   int64_t payload_bytes = 0;
   int64_t deadline_us = 0;
+  std::atomic<int64_t> last_arrival_us{0};
   std::atomic<bool> given_up{false};
   std::atomic<int64_t>* late_blocks = nullptr;
   CircuitBreaker* breaker = nullptr;
@@ -78,10 +80,23 @@ uint16_t KvLoad::replay_gen(int64_t block) const {
   return HeaderOf(state_->records[static_cast<size_t>(block)]).replay_gen;
 }
 
+MissReason KvLoad::failure() const {
+  if (ready_ == num_blocks()) return MissReason::kNone;
+  const auto block = static_cast<size_t>(ready_);
+  return state_->status[block].load(std::memory_order_acquire) == BlockStatus::kFailed
+             ? state_->failure[block]
+             : MissReason::kDeadline;
+}
+
+int64_t KvLoad::last_arrival_us() const {
+  return state_->last_arrival_us.load(std::memory_order_relaxed);
+}
+
 std::unique_ptr<KvLoad> BlockLoader::Begin(std::vector<BlockRequest> blocks, int64_t deadline_us) {
   const KvBlockLayout& layout = context_->options.layout;
   auto state = std::make_shared<KvLoad::State>();
   state->status = std::vector<std::atomic<BlockStatus>>(blocks.size());
+  state->failure.resize(blocks.size());
   state->records.resize(blocks.size());
   state->payload_bytes = layout.payload_bytes();
   state->deadline_us = deadline_us;
@@ -117,7 +132,9 @@ void BlockLoader::Submit(const std::shared_ptr<KvLoad::State>& state, KvLoad::Ru
     run->buffer = PageBuffer(static_cast<int64_t>(run->blocks.size()) * layout.record_bytes());
   }
   if (!run->buffer.ok()) {
+    const bool is_off = run->permit == ReadPermit::kRefused;
     for (const size_t block : run->blocks) {
+      state->failure[block] = is_off ? MissReason::kBreaker : MissReason::kIoError;
       state->status[block].store(BlockStatus::kFailed, std::memory_order_release);
     }
     return;
@@ -161,6 +178,7 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
     for (const size_t block : run.blocks) Missing(state->blocks[block]);
   }
   if (state->given_up.load(std::memory_order_relaxed)) return;
+  state->last_arrival_us.store(now_us, std::memory_order_relaxed);
   const auto record_bytes = static_cast<size_t>(context_->options.layout.record_bytes());
   for (size_t i = 0; i < run.blocks.size(); ++i) {
     const size_t block = run.blocks[i];
@@ -178,6 +196,10 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
     if (ok) {
       state->records[block] = record;
       ++context_->counters.loaded_blocks;
+    } else {
+      state->failure[block] = read.ok() ? MissReason::kCorrupt
+                              : gone    ? MissReason::kAbsent
+                                        : MissReason::kIoError;
     }
     state->status[block].store(ok ? BlockStatus::kVerified : BlockStatus::kFailed,
                                std::memory_order_release);

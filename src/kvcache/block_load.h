@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kvcache/breaker.h"
+#include "kvcache/miss_reason.h"
 #include "kvcache/page_buffer.h"
 #include "kvcache/read_backend.h"
 #include "kvcache/record.h"
@@ -46,6 +47,11 @@ class KvLoad {
   // Of a block below the last Poll: payload [layout.payload_bytes()], valid while the load lives.
   std::span<const std::byte> Payload(int64_t block) const;
   uint16_t replay_gen(int64_t block) const;
+  // Of a load that is done: why the first block behind the last Poll is missing; kNone when none
+  // is, kDeadline also after Cancel.
+  MissReason failure() const;
+  // Monotonic time of the last read that ended so far.
+  int64_t last_arrival_us() const;
 
  private:
   friend class BlockLoader;

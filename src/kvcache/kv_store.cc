@@ -26,20 +26,6 @@ std::unique_ptr<ReadBackend> MakeBackend(const KvStoreOptions& options) {
 
 }  // namespace
 
-std::string_view MissReasonName(MissReason reason) {
-  switch (reason) {
-    case MissReason::kNone:
-      return "none";
-    case MissReason::kAbsent:
-      return "absent";
-    case MissReason::kReplayGen:
-      return "replay_gen";
-    case MissReason::kTierOff:
-      return "breaker";
-  }
-  return "unknown";
-}
-
 KvStore::KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* clock,
                  const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend)
     : context_(options, files, clock, wall_clock),

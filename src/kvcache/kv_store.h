@@ -20,16 +20,13 @@
 #include "kvcache/block_load.h"
 #include "kvcache/erasure.h"
 #include "kvcache/janitor.h"
+#include "kvcache/miss_reason.h"
 #include "kvcache/recovery.h"
 #include "kvcache/shared_folders.h"
 #include "kvcache/store_context.h"
 #include "kvcache/write_behind.h"
 
 namespace deepinfer {
-
-// Why a lookup ended where it did.
-enum class MissReason : uint8_t { kNone, kAbsent, kReplayGen, kTierOff };
-std::string_view MissReasonName(MissReason reason);
 
 struct LookupResult {
   std::vector<BlockRequest> blocks;       // leading ones that are stored, to be given to BeginLoad
@@ -108,6 +105,8 @@ class KvStore {
   const StoreContext& context() const { return context_; }
   const StoreCounters& counters() const { return context_.counters; }
   KvStoreStats Stats() const;
+  // KvStoreStats::tier_state alone, cheap enough to be asked every second.
+  std::string TierState() const { return loader_.TierState(); }
 
  private:
   KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* clock,

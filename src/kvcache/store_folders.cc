@@ -102,6 +102,12 @@ Result<uint64_t> RandomEpoch() {
   return epoch;
 }
 
+Result<std::array<uint8_t, 32>> RandomSecret() {
+  std::array<uint8_t, 32> secret{};
+  DI_RETURN_IF_ERROR(FillRandom(secret));
+  return secret;
+}
+
 Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std::string& root) {
   for (const std::string& path : {root, root + "/v1"}) {
     if (const auto made = files->MakeDirectory(path); !made.ok()) return made.status();
@@ -110,7 +116,7 @@ Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std:
   std::array<uint8_t, 32> secret{};
   auto found = ReadWholeFile(files, path, kMaxTextBytes);
   if (found.status().code() == StatusCode::kNotFound) {
-    DI_RETURN_IF_ERROR(FillRandom(secret));
+    DI_ASSIGN_OR_RETURN(secret, RandomSecret());
     DI_RETURN_IF_ERROR(
         WriteNewFile(files, path, OpenMode::kCreatePrivate, std::as_bytes(std::span(secret))));
     return secret;

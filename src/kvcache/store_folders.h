@@ -48,6 +48,9 @@ Status FillRandom(std::span<uint8_t> bytes);
 // A new random number from the system, for epochs.
 Result<uint64_t> RandomEpoch();
 
+// New ones, for keys that need not outlive the process.
+Result<std::array<uint8_t, 32>> RandomSecret();
+
 // The 32 bytes of <root>/v1/secret, made on first use. Whoever has it can compute keys.
 Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std::string& root);
 

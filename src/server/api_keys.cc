@@ -1,7 +1,6 @@
 #include "server/api_keys.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -9,24 +8,16 @@
 #include <iterator>
 #include <utility>
 
-#include "base/check.h"
+#include "base/sha256.h"
 #include "text/json_text.h"
 
 namespace deepinfer {
 namespace {
 
 namespace json = boost::json;
-using Digest = std::array<unsigned char, 32>;
+using Digest = Sha256Digest;
 
 constexpr std::streamoff kMaxFileBytes = 16 << 20;
-
-Digest Sha256(std::string_view text) {
-  Digest digest{};
-  unsigned size = 0;
-  DI_CHECK(EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) == 1);
-  DI_CHECK(size == digest.size());
-  return digest;
-}
 
 int HexValue(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -51,6 +42,13 @@ std::string_view Trim(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpace);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+std::optional<RetentionClass> ParseCacheClass(std::string_view name) {
+  if (name == "batch") return RetentionClass::kBatch;
+  if (name == "agent") return RetentionClass::kAgent;
+  if (name == "chat") return RetentionClass::kChat;
+  return std::nullopt;
 }
 
 bool ReadRate(const json::value& value, RateLimit* rate) {
@@ -78,12 +76,15 @@ Status ReadEntry(const json::object& entry, ApiKey* key) {
       ok = ParseHex({text->data(), text->size()}, &key->digest);
       has_secret = true;
     } else if (name == "key" && text != nullptr) {
-      key->digest = Sha256({text->data(), text->size()});
+      key->digest = Sha256(std::string_view(text->data(), text->size()));
       ok = !text->empty();
       has_secret = true;
     } else if (name == "namespace" && text != nullptr) {
       key->cache_namespace = std::string(*text);
       ok = true;
+    } else if (name == "cache_class" && text != nullptr) {
+      key->cache_class = ParseCacheClass({text->data(), text->size()});
+      ok = key->cache_class.has_value();
     } else if (name == "admin" && value.is_bool()) {
       key->admin = value.get_bool();
       ok = true;
@@ -128,6 +129,8 @@ Status ApiKeys::AddSecret(std::string name, std::string_view secret) {
   auto key = std::make_unique<ApiKey>();
   key->name = std::move(name);
   key->digest = Sha256(secret);
+  // The name is a place in a list: another key may have it after the next start.
+  key->cache_namespace = "sha256:" + Sha256Hex(secret);
   return Add(std::move(key));
 }
 

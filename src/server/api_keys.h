@@ -7,11 +7,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "kvcache/format.h"
 #include "server/rate_limit.h"
 
 namespace deepinfer {
@@ -19,11 +21,12 @@ namespace deepinfer {
 struct ApiKey {
   std::string name;  // the only thing of a key that logs and ledgers show
   std::array<unsigned char, 32> digest{};
-  std::string cache_namespace;              // "": the key's own
-  std::vector<std::string> allowed_models;  // empty: all
-  int32_t max_concurrent_requests = 0;      // 0: no limit
-  mutable RateLimit request_rate;           // of generating requests
-  mutable RateLimit token_rate;             // prompt and generated ones
+  std::string cache_namespace;                // "": the key's own
+  std::optional<RetentionClass> cache_class;  // in the persistent cache; nothing: by request
+  std::vector<std::string> allowed_models;    // empty: all
+  int32_t max_concurrent_requests = 0;        // 0: no limit
+  mutable RateLimit request_rate;             // of generating requests
+  mutable RateLimit token_rate;               // prompt and generated ones
   bool admin = false;
   mutable std::atomic<int32_t> running_requests{0};
 
@@ -32,10 +35,10 @@ struct ApiKey {
 
 class ApiKeys {
  public:
-  // file: JSON {"keys":[{"name", "sha256" (hex) or "key", "namespace", "models", "admin",
-  // "max_concurrent_requests", "max_requests_per_minute", "max_tokens_per_minute"}]}, or plain text
-  // with one key a line and # comments; "" for none. secrets: further keys. Errors: not_found,
-  // invalid_request naming the entry, never its value.
+  // file: JSON {"keys":[{"name", "sha256" (hex) or "key", "namespace", "cache_class", "models",
+  // "admin", "max_concurrent_requests", "max_requests_per_minute", "max_tokens_per_minute"}]}, or
+  // plain text with one key a line and # comments; "" for none. secrets: further keys. Errors:
+  // not_found, invalid_request naming the entry, never its value.
   static Result<ApiKeys> Load(const std::string& file, const std::vector<std::string>& secrets);
 
   bool empty() const { return keys_.empty(); }

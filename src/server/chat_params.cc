@@ -300,6 +300,11 @@ Refusal ConvertLabels(const ChatBody& body, ChatRequest* request) {
     return Refuse("modalities", "Audio output is not supported", "unsupported_parameter");
   }
   request->labels = labels;
+  for (const BodyMessage& message : body.messages) {
+    for (const BodyPart& part : message.parts) {
+      request->labels.num_cache_breakpoints += part.cache_breakpoint;
+    }
+  }
   request->test_hooks = body.test_hooks;
   request->return_token_ids = body.return_token_ids;
   request->echo = body.echo;

@@ -134,6 +134,7 @@ struct RequestLabels {
   std::string prompt_cache_retention;
   std::string prompt_cache_mode;  // "implicit", "explicit" or ""
   std::string prompt_cache_ttl;
+  int32_t num_cache_breakpoints = 0;
   std::string service_tier;
   std::string request_id;
   std::string session_id;

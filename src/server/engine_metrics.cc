@@ -3,15 +3,15 @@
 #include <mutex>
 #include <string_view>
 
-#include "server/metric_families.h"
+#include "server/number_table.h"
 
 namespace deepinfer {
 namespace {
 
-using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 using Stats = EngineStatistics;
+using Row = NumberRow<Stats>;
 
 double Share(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
@@ -19,28 +19,13 @@ double Share(int64_t part, int64_t whole) {
 
 double KvUsage(const Stats& s) { return Share(s.kv_tokens, s.kv_capacity_tokens); }
 
-struct NumberRow {
-  std::string_view name;
-  const char* help;
-  double (*get)(const Stats&);
-  // One more label; "" for none.
-  const char* label = "";
-  const char* value = "";
-};
-
-template <auto kMember>
-double Count(const Stats& s) {
-  return static_cast<double>(s.*kMember);
-}
-
-template <auto kMember, size_t kIndex>
-double CountAt(const Stats& s) {
-  return static_cast<double>((s.*kMember)[kIndex]);
-}
-
 template <auto kMember>
 double Seconds(const Stats& s) {
   return static_cast<double>(s.*kMember) * 1e-6;
+}
+
+double GrammarCompileSeconds(const Stats& s) {
+  return static_cast<double>(s.grammars.compile_us) * 1e-6;
 }
 
 template <auto kMember>
@@ -48,34 +33,38 @@ double OfGrammars(const Stats& s) {
   return static_cast<double>(s.grammars.*kMember);
 }
 
-double GrammarCompileSeconds(const Stats& s) {
-  return static_cast<double>(s.grammars.compile_us) * 1e-6;
-}
-
-constexpr NumberRow kGauges[] = {
+constexpr Row kGauges[] = {
     {"grammars_waiting", "Grammars whose compilation has not begun.",
      OfGrammars<&GrammarPoolStats::num_waiting>},
     {"grammar_cache_bytes", "Bytes of compiled grammars that are kept.",
      OfGrammars<&GrammarPoolStats::cached_bytes>},
-    {"num_requests_running", "Requests being computed.", Count<&Stats::running>},
-    {"num_requests_waiting", "Requests waiting for a place.", Count<&Stats::waiting>},
+    {"num_requests_running", "Requests being computed.", Count<&Stats::running, Stats>},
+    {"num_requests_waiting", "Requests waiting for a place.", Count<&Stats::waiting, Stats>},
     {"num_requests_pending", "Requests waiting for a grammar, an image or a hand-off.",
-     Count<&Stats::pending>},
-    {"num_requests_parked", "Requests set aside for others.", Count<&Stats::parked>},
+     Count<&Stats::pending, Stats>},
+    {"num_requests_parked", "Requests set aside for others.", Count<&Stats::parked, Stats>},
+    {"num_requests_loading", "Requests whose blocks come from the persistent cache.",
+     Count<&Stats::loading, Stats>},
+    {"kv_write_without_read", "1: much is written to the persistent cache, next to nothing read.",
+     Count<&Stats::write_without_read, Stats>},
     {"waiting_prompt_tokens", "Prompt rows still to be computed.",
-     Count<&Stats::waiting_prompt_tokens>},
+     Count<&Stats::waiting_prompt_tokens, Stats>},
     {"kv_cache_usage_perc", "Used share of the KV cache, 0 to 1.", KvUsage},
     {"gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.", KvUsage},
-    {"blocks_in_use", "KV blocks of live sequences.", Count<&Stats::blocks_used>},
-    {"blocks_cached", "Idle KV blocks kept for later prompts.", Count<&Stats::blocks_cached>},
-    {"state_slots_in_use", "State slots of live sequences.", Count<&Stats::slots_used>},
+    {"blocks_in_use", "KV blocks of live sequences.", Count<&Stats::blocks_used, Stats>},
+    {"blocks_cached", "Idle KV blocks kept for later prompts.",
+     Count<&Stats::blocks_cached, Stats>},
+    {"state_slots_in_use", "State slots of live sequences.", Count<&Stats::slots_used, Stats>},
 };
 
+constexpr const char kLoadedHelp[] = "Prompt tokens in cached blocks by tier, replayed ones too.";
+constexpr const char kMissHelp[] = "Prompt tokens in whole blocks that were not cached.";
+constexpr const char kReplayHelp[] = "Rows run again to rebuild window state, by how.";
 constexpr const char kDraftPositionHelp[] = "Accepted drafts by position.";
 constexpr const char kVerifiedPositionHelp[] = "Verified drafts by position.";
 
-constexpr NumberRow kCounters[] = {
-    {"engine_steps_total", "Steps.", Count<&Stats::steps>},
+constexpr Row kCounters[] = {
+    {"engine_steps_total", "Steps.", Count<&Stats::steps, Stats>},
     {"grammar_compilations_total", "Grammars compiled.",
      OfGrammars<&GrammarPoolStats::num_compiled>, "result", "ok"},
     {"grammar_compilations_total", "Grammars compiled.", OfGrammars<&GrammarPoolStats::num_failed>,
@@ -86,49 +75,81 @@ constexpr NumberRow kCounters[] = {
      OfGrammars<&GrammarPoolStats::num_evicted>},
     {"grammar_compile_seconds_total", "Time of grammar compilations.", GrammarCompileSeconds},
     {"grammar_masked_tokens_total", "Tokens sampled under a grammar.",
-     Count<&Stats::masked_tokens>},
+     Count<&Stats::masked_tokens, Stats>},
     {"grammar_forced_tokens_total", "Tokens appended because a grammar allowed no other.",
-     Count<&Stats::forced_tokens>},
+     Count<&Stats::forced_tokens, Stats>},
     {"grammar_mask_seconds_total", "Time of masks and forced tokens.", Seconds<&Stats::grammar_us>},
-    {"rows_total", "Rows computed.", Count<&Stats::prefill_rows>, "kind", "prefill"},
-    {"rows_total", "Rows computed.", Count<&Stats::decode_rows>, "kind", "decode"},
-    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 0>,
-     "tier", "device"},
-    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 1>,
-     "tier", "dram"},
-    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 2>,
-     "tier", "disk"},
-    {"cached_tokens_total", "Cached prompt tokens by tier.", CountAt<&Stats::cached_by_tier, 3>,
-     "tier", "remote"},
-    {"num_preemptions_total", "Requests set aside while they ran.", Count<&Stats::parks>},
-    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_from_image>, "kind",
-     "image"},
-    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_rebuilt>, "kind",
-     "rebuilt"},
-    {"blocks_evicted_total", "Cached KV blocks dropped for others.", Count<&Stats::blocks_evicted>},
-    {"spec_decode_num_drafts_total", "Verifications of drafts.", Count<&Stats::drafts>},
-    {"spec_decode_num_draft_tokens_total", "Draft tokens verified.", Count<&Stats::draft_tokens>},
-    {"spec_decode_num_accepted_tokens_total", "Draft tokens kept.", Count<&Stats::draft_accepted>},
+    {"rows_total", "Rows computed.", Count<&Stats::prefill_rows, Stats>, "kind", "prefill"},
+    {"rows_total", "Rows computed.", Count<&Stats::decode_rows, Stats>, "kind", "decode"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.",
+     CountAt<&Stats::cached_by_tier, 0, Stats>, "tier", "device"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.",
+     CountAt<&Stats::cached_by_tier, 1, Stats>, "tier", "dram"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.",
+     CountAt<&Stats::cached_by_tier, 2, Stats>, "tier", "disk"},
+    {"cached_tokens_total", "Cached prompt tokens by tier.",
+     CountAt<&Stats::cached_by_tier, 3, Stats>, "tier", "remote"},
+    {"kv_loaded_tokens_total", kLoadedHelp, CountAt<&Stats::hit_by_tier, 0, Stats>, "tier",
+     "device"},
+    {"kv_loaded_tokens_total", kLoadedHelp, CountAt<&Stats::hit_by_tier, 1, Stats>, "tier", "dram"},
+    {"kv_loaded_tokens_total", kLoadedHelp, CountAt<&Stats::hit_by_tier, 2, Stats>, "tier", "disk"},
+    {"kv_loaded_tokens_total", kLoadedHelp, CountAt<&Stats::hit_by_tier, 3, Stats>, "tier",
+     "remote"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 1, Stats>, "reason", "absent"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 2, Stats>, "reason",
+     "replay_gen"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 3, Stats>, "reason",
+     "too_short"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 4, Stats>, "reason", "slower"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 5, Stats>, "reason",
+     "deadline"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 6, Stats>, "reason",
+     "breaker"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 7, Stats>, "reason",
+     "io_error"},
+    {"kv_miss_tokens_total", kMissHelp, CountAt<&Stats::miss_tokens, 8, Stats>, "reason",
+     "corrupt"},
+    {"swa_replay_tokens_total", kReplayHelp, CountAt<&Stats::replayed_by, 0, Stats>, "mode",
+     "snapshot"},
+    {"swa_replay_tokens_total", kReplayHelp, CountAt<&Stats::replayed_by, 1, Stats>, "mode",
+     "bounded"},
+    {"swa_replay_tokens_total", kReplayHelp, CountAt<&Stats::replayed_by, 2, Stats>, "mode",
+     "exact"},
+    {"kv_loads_total", "Loads from the persistent cache.", Count<&Stats::store_loads, Stats>},
+    {"kv_partial_loads_total", "Loads that did not bring all they wanted.",
+     Count<&Stats::store_loads_partial, Stats>},
+    {"num_preemptions_total", "Requests set aside while they ran.", Count<&Stats::parks, Stats>},
+    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_from_image, Stats>,
+     "kind", "image"},
+    {"resumes_total", "Set-aside requests continued.", Count<&Stats::resumes_rebuilt, Stats>,
+     "kind", "rebuilt"},
+    {"blocks_evicted_total", "Cached KV blocks dropped for others.",
+     Count<&Stats::blocks_evicted, Stats>},
+    {"spec_decode_num_drafts_total", "Verifications of drafts.", Count<&Stats::drafts, Stats>},
+    {"spec_decode_num_draft_tokens_total", "Draft tokens verified.",
+     Count<&Stats::draft_tokens, Stats>},
+    {"spec_decode_num_accepted_tokens_total", "Draft tokens kept.",
+     Count<&Stats::draft_accepted, Stats>},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
-     CountAt<&Stats::draft_accepted_by_position, 0>, "position", "0"},
+     CountAt<&Stats::draft_accepted_by_position, 0, Stats>, "position", "0"},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
-     CountAt<&Stats::draft_accepted_by_position, 1>, "position", "1"},
+     CountAt<&Stats::draft_accepted_by_position, 1, Stats>, "position", "1"},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
-     CountAt<&Stats::draft_accepted_by_position, 2>, "position", "2"},
+     CountAt<&Stats::draft_accepted_by_position, 2, Stats>, "position", "2"},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
-     CountAt<&Stats::draft_accepted_by_position, 3>, "position", "3"},
+     CountAt<&Stats::draft_accepted_by_position, 3, Stats>, "position", "3"},
     {"spec_decode_num_accepted_tokens_per_pos_total", kDraftPositionHelp,
-     CountAt<&Stats::draft_accepted_by_position, 4>, "position", "4"},
+     CountAt<&Stats::draft_accepted_by_position, 4, Stats>, "position", "4"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
-     CountAt<&Stats::draft_verified_by_position, 0>, "position", "0"},
+     CountAt<&Stats::draft_verified_by_position, 0, Stats>, "position", "0"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
-     CountAt<&Stats::draft_verified_by_position, 1>, "position", "1"},
+     CountAt<&Stats::draft_verified_by_position, 1, Stats>, "position", "1"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
-     CountAt<&Stats::draft_verified_by_position, 2>, "position", "2"},
+     CountAt<&Stats::draft_verified_by_position, 2, Stats>, "position", "2"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
-     CountAt<&Stats::draft_verified_by_position, 3>, "position", "3"},
+     CountAt<&Stats::draft_verified_by_position, 3, Stats>, "position", "3"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
-     CountAt<&Stats::draft_verified_by_position, 4>, "position", "4"},
+     CountAt<&Stats::draft_verified_by_position, 4, Stats>, "position", "4"},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::host_us>, "part", "host"},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::model_us>, "part",
      "model"},
@@ -164,6 +185,9 @@ constexpr HistogramRow kHistograms[] = {
     {"draft_accept_len", "Draft tokens kept per verification.", Of<&Stats::draft_accept_length>},
     {"draft_confidence_error", "Distance of confidence and acceptance.",
      Of<&Stats::draft_confidence_error>},
+    {"kv_load_seconds", "Duration of a load from the persistent cache.",
+     Of<&Stats::store_load_seconds>},
+    {"kv_replay_gen", "Bounded replays behind the blocks of a hit.", Of<&Stats::replay_gen>},
     {"kv_block_lifetime_seconds", "From the first write of a block to its eviction.",
      Of<&Stats::block_lifetime_seconds>},
     {"kv_block_idle_before_evict_seconds", "Idle time of a block at its eviction.",
@@ -171,34 +195,18 @@ constexpr HistogramRow kHistograms[] = {
     {"kv_block_reuse_gap_seconds", "Between two uses of a block.", Of<&Stats::block_reuse_seconds>},
 };
 
-template <typename Row>
-MetricLabels LabelsOf(const Row& row, const std::string& engine) {
-  MetricLabels labels{{"engine", engine}};
-  if (*row.label != '\0') labels.emplace(row.label, row.value);
-  return labels;
-}
-
 }  // namespace
 
 struct EngineMetrics::Impl {
   // The series of one engine, and the state they show.
   struct Engine {
-    std::vector<Series<Gauge>> gauges;
-    std::vector<Series<Counter>> counters;
+    NumberTable<Stats> numbers;
     std::vector<Series<Histogram>> histograms;
-    EngineStatistics shown;
+    EngineStatistics shown{};
   };
 
   Engine Register(const std::string& name, const EngineStatistics& now) {
-    Engine engine;
-    for (const NumberRow& row : kGauges) {
-      engine.gauges.push_back(
-          Families<Gauge>(*registry, row.name, row.help, labels, compat).Get(LabelsOf(row, name)));
-    }
-    for (const NumberRow& row : kCounters) {
-      engine.counters.push_back(Families<Counter>(*registry, row.name, row.help, labels, compat)
-                                    .Get(LabelsOf(row, name)));
-    }
+    Engine engine{NumberTable<Stats>(kGauges, kCounters, registry, labels, compat, name), {}, {}};
     for (const HistogramRow& row : kHistograms) {
       const auto bounds = row.get(engine.shown).bounds();
       engine.histograms.push_back(
@@ -215,12 +223,7 @@ struct EngineMetrics::Impl {
   }
 
   void Show(Engine* engine, const EngineStatistics& now) {
-    for (size_t i = 0; i < engine->gauges.size(); ++i) {
-      engine->gauges[i].Set(kGauges[i].get(now));
-    }
-    for (size_t i = 0; i < engine->counters.size(); ++i) {
-      engine->counters[i].Increment(kCounters[i].get(now) - kCounters[i].get(engine->shown));
-    }
+    engine->numbers.Show(now);
     for (size_t i = 0; i < engine->histograms.size(); ++i) {
       const StatHistogram& after = kHistograms[i].get(now);
       const StatHistogram& before = kHistograms[i].get(engine->shown);

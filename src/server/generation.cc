@@ -299,6 +299,9 @@ void Generation::Account(bool cancelled) {
     facts.cancelled = cancelled;
     facts.prompt_tokens = usage.prompt_tokens;
     facts.cached_tokens = usage.cached_tokens;
+    facts.disk_tokens = usage.cached_by_tier[static_cast<size_t>(CacheTier::kDisk)] +
+                        usage.cached_by_tier[static_cast<size_t>(CacheTier::kRemote)];
+    facts.cache_miss = MissReasonName(counters.miss_reason);
     facts.computed_tokens = usage.computed_tokens;
     facts.replayed_tokens = usage.replayed_tokens;
     // A client that left sees no usage: everything the engine committed counts.

@@ -8,6 +8,7 @@
 
 #include "server/engine_metrics.h"
 #include "server/metric_families.h"
+#include "server/store_metrics.h"
 
 namespace deepinfer {
 namespace {
@@ -96,6 +97,7 @@ struct ServerMetrics::Impl {
   prometheus::Registry registry;
 
   EngineMetrics engines{&registry, EngineLabels(), compat};
+  StoreMetrics stores{&registry, EngineLabels(), compat};
 
   Series<Counter> prompt_tokens = MakeCounter("prompt_tokens_total", "Prompt tokens.");
   Series<Counter> generation_tokens =
@@ -262,8 +264,10 @@ void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
   }
 }
 
-std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engines) {
+std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engines,
+                                     const std::vector<StoreStatistics>& stores) {
   impl_->engines.Update(engines);
+  impl_->stores.Update(stores);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

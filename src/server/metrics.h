@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/statistics.h"
+#include "engine/store_statistics.h"
 #include "server/metrics_compat.h"
 #include "server/request_record.h"
 #include "text/output_event.h"
@@ -37,8 +38,9 @@ class ServerMetrics {
   void OnNanLogprobs(int64_t count);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
-  // Text exposition format; engines: the present state of each.
-  std::string Serialize(const std::vector<EngineStatistics>& engines);
+  // Text exposition format; the present state of each engine and its persistent cache.
+  std::string Serialize(const std::vector<EngineStatistics>& engines,
+                        const std::vector<StoreStatistics>& stores = {});
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 // Server::Stop has returned.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,7 @@ struct ModelContext {
   const Tokenizer* tokenizer = nullptr;
   Gateway* gateway = nullptr;
   SpecialTokens special;
+  std::array<uint8_t, 32> cache_secret{};  // of scopes and tenant tags (server/cache_controls.h)
   ModelCard card;
 };
 

@@ -67,26 +67,6 @@ void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
   }
 }
 
-KvScope CacheScope(const ApiKey* key, const RequestLabels& labels) {
-  std::string tenant;
-  if (key != nullptr) tenant = key->cache_namespace.empty() ? key->name : key->cache_namespace;
-  const std::pair<std::string_view, const std::string*> parts[] = {
-      {"user", &labels.user},
-      {"user_id", &labels.user_id},
-      {"safety_identifier", &labels.safety_identifier},
-      {"cache_salt", &labels.cache_salt},
-  };
-  std::string scope;
-  for (const auto& [name, value] : parts) {
-    if (value->empty()) continue;
-    // The length keeps two different sets of labels from spelling one text.
-    scope.append(name).append(" ").append(std::to_string(value->size()));
-    scope.append("\n").append(*value).append("\n");
-  }
-  // Scopes never leave the process, so they need no secret.
-  return KvScope::Tenant({}, tenant, scope);
-}
-
 void SetServerLimits(const ServerState& state, const ServedModel& model,
                      const HttpRequest& http_request, const ChatRequest& body,
                      EngineRequest* request) {
@@ -104,14 +84,17 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
   request->deadline_us = now_us + timeout_us;
   request->queue_deadline_us =
       now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
-  request->cache_scope = CacheScope(http_request.key, body.labels).digest;
-  request->no_persist = ParseCacheLifetimeSeconds(body.labels.prompt_cache_retention) == 0;
   const std::string& tier = body.labels.service_tier;
   // Nobody waits for these: a batch, or an agent that compacts its history.
   const bool is_compaction = http_request.Header("x-deepseek-harness-compact") == "1";
   if (tier == "batch" || tier == "flex" || is_compaction) {
     request->request_class = RequestClass::kBatch;
   }
+  const auto& secret = model.context.cache_secret;
+  request->cache_scope = CacheScope(secret, http_request.key, body.labels).digest;
+  request->cache_retention =
+      MakeCacheRetention(state.options.cache, secret, http_request.key, body.labels,
+                         request->request_class == RequestClass::kBatch);
   std::vector<int32_t>& banned = request->sampling.banned_ids;
   const std::vector<int32_t>& global_ban = state.options.global_ban;
   banned.insert(banned.end(), global_ban.begin(), global_ban.end());

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcache/keys.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
 #include "server/output_grammar.h"
@@ -44,10 +43,6 @@ void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,
 void SetServerLimits(const ServerState& state, const ServedModel& model,
                      const HttpRequest& http_request, const ChatRequest& body,
                      EngineRequest* request);
-
-// Requests with equal scopes may share cached prefixes (api.md §7): the namespace of the key,
-// narrowed by what the client says about its users.
-KvScope CacheScope(const ApiKey* key, const RequestLabels& labels);
 
 // A random seed for requests that bring none (numerics.md §5.1).
 uint64_t RandomSeed();

@@ -37,6 +37,8 @@ struct RequestFacts {
   int64_t max_tokens = 0;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t disk_tokens = 0;  // part of cached_tokens that came from the persistent cache
+  std::string cache_miss;   // why the first block that was not cached was not; "none": all were
   int64_t computed_tokens = 0;
   int64_t replayed_tokens = 0;
   int64_t completion_tokens = 0;

@@ -32,8 +32,13 @@ void HandleMetrics(ServerState& state, const std::shared_ptr<HttpExchange>& exch
   const auto model = state.model();
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = state.metrics.Serialize(model ? model->context.gateway->Statistics()
-                                                : std::vector<EngineStatistics>());
+  std::vector<EngineStatistics> engines;
+  std::vector<StoreStatistics> stores;
+  if (model) {
+    engines = model->context.gateway->Statistics();
+    stores = model->context.gateway->Stores();
+  }
+  response.body = state.metrics.Serialize(engines, stores);
   exchange->Respond(std::move(response));
 }
 

@@ -74,6 +74,8 @@ void LogRequest(const RequestFacts& facts) {
        {"model", facts.model},
        {"prompt_tokens", facts.prompt_tokens},
        {"cached_tokens", facts.cached_tokens},
+       {"disk_tokens", facts.disk_tokens},
+       {"cache_miss", facts.cache_miss},
        {"computed_tokens", facts.computed_tokens},
        {"completion_tokens", facts.completion_tokens},
        {"queue_ms", millis(facts.queue_us)},

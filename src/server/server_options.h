@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/cache_controls.h"
 #include "server/chat_request.h"
 #include "server/chat_response.h"
 #include "server/http.h"
@@ -39,6 +40,7 @@ struct ServerOptions {
   ChatRequestOptions chat;
   int32_t max_completions_logprobs = 1000;
   bool raw_prompt_specials = true;
+  CacheControlOptions cache;
   std::vector<int32_t> global_ban;  // ids no request may sample
   StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;

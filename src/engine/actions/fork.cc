@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/actions/load_stored.h"
+
 namespace deepinfer {
 
 namespace {
@@ -92,7 +94,7 @@ void ReleaseBranches(EngineState& state, Sequence& leader) {
       continue;
     }
     successor = branch;
-    Enqueue(state, *branch);
+    BeginWaiting(state, *branch);
   }
   leader.branches.clear();
 }

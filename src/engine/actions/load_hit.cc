@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
-namespace deepinfer {
+#include "engine/actions/store_blocks.h"
 
-namespace {
+namespace deepinfer {
 
 uint16_t MaxReplayGen(const EngineState& state) {
   return state.options.replay == ReplayMode::kExact ? 0 : std::numeric_limits<uint16_t>::max();
@@ -22,6 +22,8 @@ std::span<const BlockKey> PromptKeys(const Sequence& s) {
   const auto& keys = s.cache.chain.keys();
   return {keys.data(), std::min(keys.size(), static_cast<size_t>(s.prompt_len / kBlockTokens))};
 }
+
+namespace {
 
 std::optional<SwaSnapshot> FindSnapshot(EngineState& state, const Sequence& s, int64_t hit) {
   if (!state.options.swa_snapshots) return std::nullopt;
@@ -102,6 +104,7 @@ bool Admit(EngineState& state, Sequence& s) {
   s.counters.replayed_tokens = plan.replayed_tokens;
   s.state = SequenceState::kPrefilling;
   state.active.push_back(&s);
+  KeepHit(state, s);
   return true;
 }
 

@@ -3,9 +3,18 @@
 // Thread rule: engine thread.
 #pragma once
 
+#include <span>
+
 #include "engine/engine_state.h"
 
 namespace deepinfer {
+
+// Highest replay_gen of a block that requests of this engine accept.
+uint16_t MaxReplayGen(const EngineState& state);
+// False for requests of which every row must run.
+bool MayUseCache(const EngineState& state, const Sequence& s);
+// Keys of the whole blocks of the prompt.
+std::span<const BlockKey> PromptKeys(const Sequence& s);
 
 // What the sequence would find in the cache now: the first row to run and the blocks it would
 // share. Cheap enough to be asked again before every admission.

@@ -16,6 +16,8 @@ TOKENIZER = DATA / "deepseek_v41"
 # The last argument names the binary under test; unittest must not see it.
 BINARY = os.path.abspath(sys.argv.pop()) if len(sys.argv) > 1 else "deepinfer"
 TIMEOUT_S = 300
+# Nothing that a test starts writes to the cache folder of the user.
+os.environ["XDG_CACHE_HOME"] = os.devnull
 
 
 def run(*args, stdin=b"", env=None):
@@ -50,10 +52,12 @@ def ints(raw):
 class Server:
     """`deepinfer serve` on a port the system chooses; a context manager."""
 
-    def __init__(self, *args, model=DEMO_MODEL, wait_ready=True):
+    def __init__(self, *args, model=DEMO_MODEL, wait_ready=True, env=None,
+                 preexec_fn=None):
         self.process = subprocess.Popen(
             [BINARY, "serve", str(model), "--port", "0", "--log-format", "json", *map(str, args)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, **(env or {})), preexec_fn=preexec_fn)
         self.events = []
         self.condition = threading.Condition()
         self.closed = False

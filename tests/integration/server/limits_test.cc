@@ -161,9 +161,9 @@ TEST_F(LimitsTest, InMemoryRetentionKeepsThePromptOffDisks) {
   ASSERT_EQ(Post(kChat, ChatBody({{"prompt_cache_retention", "24h"}})).status, 200);
   const auto submitted = worker_->submitted();
   ASSERT_EQ(submitted.size(), 3u);
-  EXPECT_FALSE(submitted[0].no_persist);
-  EXPECT_TRUE(submitted[1].no_persist);
-  EXPECT_FALSE(submitted[2].no_persist);
+  EXPECT_TRUE(submitted[0].cache_retention.persist);
+  EXPECT_FALSE(submitted[1].cache_retention.persist);
+  EXPECT_TRUE(submitted[2].cache_retention.persist);
 }
 
 TEST_F(LimitsTest, AProfileIsAChromeTraceOfTheNextSteps) {

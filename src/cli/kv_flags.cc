@@ -1,0 +1,157 @@
+#include "cli/kv_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "cli/io.h"
+#include "engine/kv_namespace.h"
+#include "kvcache/store_folders.h"
+#include "model/weights_fingerprint.h"
+
+namespace deepinfer {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kNoStore = "none";
+constexpr int64_t kMostMb = int64_t{1} << 40;
+constexpr int64_t kMostHours = 24 * 3650;
+
+// deepinfer/kv in the user's cache folder; "none" for a user without one.
+std::string UserCacheDir() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    return fs::path(cache) / "deepinfer" / "kv";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    return fs::path(home) / ".cache" / "deepinfer" / "kv";
+  }
+  return kNoStore;
+}
+
+Result<ModelFiles> DigestModelFiles(const Model& model, const fs::path& model_dir,
+                                    const std::string& cache_file) {
+  ModelFiles files;
+  DI_ASSIGN_OR_RETURN(files.weights, WeightsFingerprint(model.checkpoint(), cache_file));
+  DI_ASSIGN_OR_RETURN(const std::string tokenizer, ReadTextFile(model_dir / "tokenizer.json"));
+  files.tokenizer = Sha256(tokenizer);
+  DI_ASSIGN_OR_RETURN(const std::string config, ReadTextFile(model_dir / "config.json"));
+  files.config = Sha256(config);
+  return files;
+}
+
+}  // namespace
+
+void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
+  default_dir_ = default_dir;
+  c->add_option("--kv-dir,--kv-disk-dir", dir_,
+                default_dir == kNoStore
+                    ? "Folder of the persistent cache; default: none"
+                    : "Folder of the persistent cache, or none; default: deepinfer/kv in the "
+                      "user's cache folder");
+  c->add_option("--kv-space-mb,--kv-disk-space-mb", space_mb_, "Space of the persistent cache, MiB")
+      ->check(CLI::Range(int64_t{1}, kMostMb))
+      ->capture_default_str();
+  c->add_option("--kv-tenant-quota-mb", tenant_quota_mb_,
+                "Space of one tenant in it, MiB; 0 = no limit")
+      ->check(CLI::Range(int64_t{0}, kMostMb))
+      ->capture_default_str();
+  c->add_option("--kv-class-default", class_default_,
+                "Retention class of requests that name no lifetime")
+      ->check(CLI::IsMember({"batch", "agent", "chat"}))
+      ->capture_default_str();
+  const auto hours = [&](const char* name, int64_t* value, const char* help) {
+    c->add_option(name, *value, help)
+        ->check(CLI::Range(int64_t{1}, kMostHours))
+        ->capture_default_str();
+  };
+  hours("--kv-ttl-batch-h", &ttl_batch_h_, "Hours that blocks of class batch live after a use");
+  hours("--kv-ttl-agent-h", &ttl_agent_h_, "The same for class agent");
+  hours("--kv-ttl-chat-h", &ttl_chat_h_, "The same for class chat");
+  c->add_option("--kv-write-queue-mb", write_queue_mb_,
+                "Memory of blocks that wait to be written, MiB; beyond it writes are dropped")
+      ->check(CLI::Range(int64_t{1}, kMostMb))
+      ->capture_default_str();
+  c->add_option("--kv-group-commit-ms", group_commit_ms_, "Longest time a crash may lose")
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}))
+      ->capture_default_str();
+  c->add_option("--kv-group-commit-mb", group_commit_mb_, "Most MiB a crash may lose")
+      ->check(CLI::Range(int64_t{1}, kMostMb))
+      ->capture_default_str();
+  c->add_option("--kv-io-threads", io_threads_, "Reading threads where io_uring is not to be had")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  c->add_option("--kv-io-depth", io_depth_, "Reads in flight with io_uring")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c->add_option("--kv-direct-io", direct_io_, "auto: past the page cache where possible; off")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
+}
+
+RetentionClass KvFlags::default_class() const {
+  return class_default_ == "batch"   ? RetentionClass::kBatch
+         : class_default_ == "agent" ? RetentionClass::kAgent
+                                     : RetentionClass::kChat;
+}
+
+Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const Model& model,
+                                                 const fs::path& model_dir,
+                                                 const Clock* clock) const {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return Unavailable("cannot make the folder " + dir + ": " + error.message());
+  auto cache = std::make_unique<KvCache>();
+  cache->files = MakePosixFileSystem();
+  DI_ASSIGN_OR_RETURN(cache->secret, LoadOrCreateSecret(cache->files.get(), dir));
+  DI_ASSIGN_OR_RETURN(const ModelFiles files,
+                      DigestModelFiles(model, model_dir, dir + "/v1/file-digests"));
+  const KvNamespace space = MakeKvNamespace(model, files);
+  KvStoreOptions o;
+  o.dir = dir;
+  o.namespace_id = space.Id();
+  o.namespace_text = DescribeNamespace(space);
+  o.layout = MakeBlockLayout(model.layout());
+  o.space_bytes = space_mb_ << 20;
+  o.tenant_quota_bytes = tenant_quota_mb_ << 20;
+  o.write_queue_bytes = write_queue_mb_ << 20;
+  o.group_commit_us = group_commit_ms_ * 1000;
+  o.group_commit_bytes = group_commit_mb_ << 20;
+  for (size_t i = 0; i < kNumRetentionClasses; ++i) o.retention[i].ttl_hours = ttl_hours()[i];
+  o.io_threads = io_threads_;
+  o.io_depth = io_depth_;
+  o.direct_io = direct_io_ == "auto";
+  DI_ASSIGN_OR_RETURN(cache->store,
+                      KvStore::Open(o, cache->files.get(), clock, &cache->wall_clock));
+  Log(LogLevel::kInfo, "kv.opened",
+      {{"dir", dir},
+       {"namespace", BlockKey{o.namespace_id}.Hex().substr(0, 16)},
+       {"space_mb", space_mb_},
+       {"block_bytes", o.layout.record_bytes()},
+       {"reads", cache->store->Stats().read_backend}});
+  return cache;
+}
+
+Result<std::unique_ptr<KvCache>> KvFlags::Open(const Model& model, const fs::path& model_dir,
+                                               const Clock* clock) const {
+  const bool is_named = !dir_.empty();
+  std::string dir = is_named ? dir_ : default_dir_;
+  if (dir.empty()) dir = UserCacheDir();
+  if (dir != kNoStore) {
+    auto cache = OpenIn(fs::absolute(dir).string(), model, model_dir, clock);
+    if (cache.ok()) return cache;
+    if (is_named && cache.status().code() == StatusCode::kResourceExhausted) {
+      return ResourceExhausted("--kv-dir " + dir +
+                               " is in use by another process: " + cache.status().message());
+    }
+    if (is_named) return cache.status().Annotate("--kv-dir " + dir);
+    Log(LogLevel::kWarning, "kv.without_store", {{"dir", dir}, {"status", cache.status()}});
+  }
+  auto cache = std::make_unique<KvCache>();
+  DI_ASSIGN_OR_RETURN(cache->secret, RandomSecret());
+  return cache;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,120 @@
+#include "server/store_metrics.h"
+
+#include <mutex>
+#include <string_view>
+
+#include "server/number_table.h"
+
+namespace deepinfer {
+namespace {
+
+using Stats = StoreStatistics;
+using Row = NumberRow<Stats>;
+
+template <auto kMember>
+double Bytes(const Stats& s) {
+  return static_cast<double>(s.*kMember) * static_cast<double>(s.record_bytes);
+}
+
+template <auto kPart, auto kWhole>
+double Share(const Stats& s) {
+  const auto whole = static_cast<double>(s.*kWhole);
+  return whole > 0 ? static_cast<double>(s.*kPart) / whole : 0.0;
+}
+
+// New blocks and copies over new blocks.
+double WriteAmplification(const Stats& s) {
+  const auto written = static_cast<double>(s.written_blocks);
+  return written > 0 ? (written + static_cast<double>(s.copied_blocks)) / written : 0.0;
+}
+
+// 1 in exactly one of the three series.
+double IsOn(const Stats& s) { return s.tier_state == "on"; }
+double IsDegraded(const Stats& s) { return s.tier_state.starts_with("degraded"); }
+double IsOff(const Stats& s) { return s.tier_state.starts_with("off"); }
+
+constexpr char kTierHelp[] = "1 for the state the tier is in.";
+constexpr char kDiskHelp[] = "Disk space of segments by class.";
+
+constexpr Row kGauges[] = {
+    {"kv_index_entries", "Blocks in the persistent cache.", Count<&Stats::blocks, Stats>},
+    {"kv_index_bytes", "Memory of its index.", Count<&Stats::index_bytes, Stats>},
+    {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 0, Stats>, "class", "batch"},
+    {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 1, Stats>, "class", "agent"},
+    {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 2, Stats>, "class", "chat"},
+    {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 3, Stats>, "class", "pinned"},
+    {"kv_write_queue_bytes", "Blocks that wait to be written.",
+     Count<&Stats::write_queue_bytes, Stats>},
+    {"kv_reads_in_flight", "Reads submitted and not done.", Count<&Stats::reads_in_flight, Stats>},
+    {"kv_write_amplification", "Records written per new block.", WriteAmplification},
+    {"kv_dedup_ratio", "Share of offered blocks that were stored already.",
+     Share<&Stats::duplicate_blocks, &Stats::offered_blocks>},
+    {"kv_tier_state", kTierHelp, IsOn, "state", "on"},
+    {"kv_tier_state", kTierHelp, IsDegraded, "state", "degraded"},
+    {"kv_tier_state", kTierHelp, IsOff, "state", "off"},
+};
+
+constexpr char kBreachHelp[] = "Blocks removed before their time, by class.";
+
+constexpr Row kCounters[] = {
+    {"kv_load_ops_total", "Blocks read from disk.", Count<&Stats::loaded_blocks, Stats>},
+    {"kv_load_bytes_total", "Bytes of blocks read from disk.", Bytes<&Stats::loaded_blocks>},
+    {"kv_store_ops_total", "Blocks written to disk.", Count<&Stats::written_blocks, Stats>},
+    {"kv_store_bytes_total", "Bytes of blocks written to disk.", Bytes<&Stats::written_blocks>},
+    {"kv_copied_blocks_total", "Blocks copied to newer segments.",
+     Count<&Stats::copied_blocks, Stats>},
+    {"kv_dropped_writes_total", "Blocks not stored: full queue, full disk, quota.",
+     Count<&Stats::dropped_writes, Stats>},
+    {"kv_write_errors_total", "Writes that failed.", Count<&Stats::write_errors, Stats>},
+    {"kv_read_errors_total", "Reads that failed.", Count<&Stats::read_errors, Stats>},
+    {"kv_corrupt_records_total", "Records that failed a check.",
+     Count<&Stats::corrupt_records, Stats>},
+    {"kv_quarantined_segments_total", "Segments no longer read.",
+     Count<&Stats::quarantined_segments, Stats>},
+    {"kv_foreign_segments_total", "Segments of another version or layout.",
+     Count<&Stats::foreign_segments, Stats>},
+    {"kv_late_blocks_total", "Blocks not there at the deadline of their load.",
+     Count<&Stats::late_blocks, Stats>},
+    {"kv_expired_blocks_total", "Blocks whose time was over.",
+     Count<&Stats::expired_blocks, Stats>},
+    {"kv_erased_blocks_total", "Blocks erased on request.", Count<&Stats::erased_blocks, Stats>},
+    {"kv_removed_segments_total", "Segments removed.", Count<&Stats::removed_segments, Stats>},
+    {"kv_clock_jumps_total", "Jumps of the calendar clock.", Count<&Stats::clock_jumps, Stats>},
+    {"kv_retention_breaches_total", kBreachHelp, CountAt<&Stats::retention_breaches, 0, Stats>,
+     "class", "batch"},
+    {"kv_retention_breaches_total", kBreachHelp, CountAt<&Stats::retention_breaches, 1, Stats>,
+     "class", "agent"},
+    {"kv_retention_breaches_total", kBreachHelp, CountAt<&Stats::retention_breaches, 2, Stats>,
+     "class", "chat"},
+    {"kv_retention_breaches_total", kBreachHelp, CountAt<&Stats::retention_breaches, 3, Stats>,
+     "class", "pinned"},
+};
+
+}  // namespace
+
+struct StoreMetrics::Impl {
+  prometheus::Registry* registry;
+  MetricLabels labels;
+  MetricsCompat compat;
+  std::mutex mutex;
+  std::vector<NumberTable<Stats>> tables;  // under mutex, by engine
+};
+
+StoreMetrics::StoreMetrics(prometheus::Registry* registry,
+                           const std::map<std::string, std::string>& labels, MetricsCompat compat)
+    : impl_(new Impl{registry, labels, compat, {}, {}}) {}
+
+StoreMetrics::~StoreMetrics() = default;
+
+void StoreMetrics::Update(const std::vector<StoreStatistics>& stores) {
+  const std::lock_guard lock(impl_->mutex);
+  for (size_t i = 0; i < stores.size(); ++i) {
+    if (i == impl_->tables.size()) {
+      impl_->tables.emplace_back(kGauges, kCounters, impl_->registry, impl_->labels, impl_->compat,
+                                 std::to_string(i));
+    }
+    impl_->tables[i].Show(stores[i]);
+  }
+}
+
+}  // namespace deepinfer

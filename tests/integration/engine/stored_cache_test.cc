@@ -1,0 +1,382 @@
+// An engine with a persistent store: what a restart finds again, bit for bit, and that no fault of
+// the disk costs more than a recomputation (kv_format.md §20).
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "engine/kv_namespace.h"
+#include "integration/engine/engine_fixture.h"
+#include "kvcache/kv_store.h"
+#include "support/fake_wall_clock.h"
+#include "support/memory_file_system.h"
+
+namespace deepinfer {
+namespace {
+
+// Reads wait while it is closed, and fail when it says so.
+class Gate {
+ public:
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  void Open() {
+    const std::lock_guard lock(mutex_);
+    closed_ = false;
+    changed_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !closed_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+};
+
+class StoredCache : public EngineTest {
+ protected:
+  // Three blocks of the tiny model in a segment, so that a prompt needs several reads.
+  static constexpr uint32_t kBlocksPerSegment = 3;
+
+  void SetUp() override { Restart(ReplayMode::kExact); }
+  void TearDown() override {
+    gate_.Open();
+    EngineTest::TearDown();
+    engine_.reset();
+    // A read that was given up may still be on its way.
+    while (store_ != nullptr && store_->Stats().reads_in_flight > 0) std::this_thread::yield();
+  }
+
+  // Everything in memory is gone; what was committed to disk stays.
+  void Restart(ReplayMode replay, int32_t io_threads = 0) {
+    if (store_ != nullptr) store_->Flush(false);
+    engine_.reset();
+    store_.reset();
+    KvStoreOptions o;
+    o.dir = "/kv";
+    o.namespace_id = MakeKvNamespace(*model_->get(), {}).Id();
+    o.layout = MakeBlockLayout(model_->get()->layout());
+    o.layout.segment_pages =
+        static_cast<uint32_t>(1 + kBlocksPerSegment * o.layout.record_pages() + 1);
+    o.io_threads = io_threads;
+    o.io_uring = false;
+    o.background_threads = false;
+    auto store = KvStore::Open(o, &files_, &clock_, &wall_clock_);
+    ASSERT_TRUE(store.ok()) << store.status().ToString();
+    store_ = *std::move(store);
+    EngineOptions e;
+    e.replay = replay;
+    e.swa_snapshots = false;
+    e.max_model_len = 2048;
+    e.async_scheduling = UseAsyncScheduling();
+    auto engine = Engine::Create(model_->get(), e, &clock_, nullptr, store_.get());
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    engine_ = *std::move(engine);
+  }
+
+  static EngineRequest Request(std::vector<int32_t> prompt, std::string id = std::string("r")) {
+    return StrictRequest(std::move(prompt), 8, 5, std::move(id));
+  }
+  static int64_t OfTier(const RequestCounters& c, CacheTier tier) {
+    return c.cached_by_tier[static_cast<size_t>(tier)];
+  }
+  static void ExpectIdentity(const RequestCounters& c) {
+    EXPECT_EQ(c.cached_tokens + c.computed_tokens, c.prompt_tokens);
+    int64_t sum = 0;
+    for (const int64_t tokens : c.cached_by_tier) sum += tokens;
+    EXPECT_EQ(sum, c.cached_tokens);
+  }
+  // What exact mode need not run of a prompt of which `hit` tokens are found.
+  static int64_t ExactCached(int64_t hit, int64_t length) {
+    const ModelConfig& c = model_->get()->config();
+    const int64_t bound = std::max<int64_t>(0, std::min(hit, length - c.decoder_keep_rows()));
+    return std::max<int64_t>(0, bound - int64_t{c.window - 1} * c.decoder_start());
+  }
+  // Changes a byte in the middle of every stored record of block `block`.
+  void Damage(const std::vector<BlockKey>& keys, size_t block) {
+    const LookupResult found = store_->Lookup(keys, 0);
+    ASSERT_GT(found.blocks.size(), block);
+    const BlockLocation at = found.blocks[block].indexed.location;
+    const auto info = store_->context().segments.Find(at.segment);
+    ASSERT_TRUE(info.has_value());
+    const int64_t offset = store_->context().options.layout.RecordOffset(at.record) + 1000;
+    files_.At(info->path, offset) ^= std::byte{1};
+  }
+  static std::vector<BlockKey> KeysOf(const std::vector<int32_t>& tokens) {
+    KeyOrigin origin;
+    origin.namespace_id = MakeKvNamespace(*model_->get(), {}).Id();
+    return ComputeBlockKeys(origin, tokens, {});
+  }
+  void FailReads(Status status) {
+    files_.set_fault([this, status](const std::string& operation, const std::string& path) {
+      if (operation != "read" || path.find("/seg-") == std::string::npos) return OkStatus();
+      gate_.Pass();
+      return status;
+    });
+  }
+
+  MemoryFileSystem files_;
+  FakeWallClock wall_clock_;
+  Gate gate_;
+  std::unique_ptr<KvStore> store_;
+};
+
+TEST_F(StoredCache, ARestartFindsThePromptOnDiskAndChangesNoBit) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 70);
+  const auto cold = Run(Request(prompt));
+  EXPECT_EQ(cold->Wait().counters.miss_reason, MissReason::kAbsent);
+  Restart(ReplayMode::kExact);
+  const auto hit = Run(Request(prompt));
+  ExpectSameAnswer(*hit, *cold);
+  const RequestCounters c = hit->Wait().counters;
+  ExpectIdentity(c);
+  EXPECT_EQ(c.cached_tokens, ExactCached(896, 1000));
+  EXPECT_GT(c.cached_tokens, 0);
+  EXPECT_EQ(OfTier(c, CacheTier::kDisk), c.cached_tokens);
+  EXPECT_EQ(c.miss_reason, MissReason::kNone);
+
+  // Now it is in memory.
+  const RequestCounters again = Run(Request(prompt))->Wait().counters;
+  EXPECT_EQ(OfTier(again, CacheTier::kDram), c.cached_tokens);
+  const EngineStatistics s = engine_->Statistics();
+  EXPECT_EQ(s.store_loads, 1);
+  EXPECT_EQ(s.hit_by_tier[static_cast<size_t>(CacheTier::kDisk)], 896);
+  EXPECT_EQ(s.hit_by_tier[static_cast<size_t>(CacheTier::kDram)], 896);
+}
+
+TEST_F(StoredCache, BlocksInMemoryAndOnDiskMakeOneHit) {
+  const std::vector<int32_t> prompt = RandomPrompt(1200, 71);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  const std::vector<int32_t> begin(prompt.begin(), prompt.begin() + 700);
+  Run(Request(begin));
+  const auto hit = Run(Request(prompt));
+  ExpectSameAnswer(*hit, *cold);
+  const RequestCounters c = hit->Wait().counters;
+  ExpectIdentity(c);
+  EXPECT_EQ(c.cached_tokens, ExactCached(1152, 1200));
+  EXPECT_EQ(OfTier(c, CacheTier::kDram), std::min<int64_t>(640, c.cached_tokens));
+}
+
+TEST_F(StoredCache, TheAnswerIsStoredForTheNextTurn) {
+  std::vector<int32_t> next = RandomPrompt(500, 72);
+  const auto turn = Run(StrictRequest(next, 300, 9));
+  next.insert(next.end(), turn->ids().begin(), turn->ids().end());
+  const std::vector<int32_t> question = RandomPrompt(200, 73);
+  next.insert(next.end(), question.begin(), question.end());
+  Restart(ReplayMode::kExact);
+  const RequestCounters c = Run(Request(next))->Wait().counters;
+  EXPECT_EQ(OfTier(c, CacheTier::kDisk), ExactCached(768, 1000));
+  EXPECT_EQ(c.miss_reason, MissReason::kAbsent) << "the question is new";
+}
+
+TEST_F(StoredCache, BoundedReplayIsCountedInTheBlocksBehindIt) {
+  Restart(ReplayMode::kBounded);
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 74);
+  std::vector<int32_t> other = RandomPrompt(1000, 75);
+  std::copy_n(prompt.begin(), 640, other.begin());
+  Run(Request(prompt));
+  Restart(ReplayMode::kBounded);
+  const RequestCounters c = Run(Request(other))->Wait().counters;
+  EXPECT_EQ(OfTier(c, CacheTier::kDisk), 640 - model_->get()->config().window);
+  store_->Flush(false);
+  const LookupResult stored = store_->Lookup(KeysOf(other), 65535);
+  ASSERT_EQ(stored.blocks.size(), 7u);
+  EXPECT_EQ(stored.blocks[4].indexed.replay_gen, 0);
+  EXPECT_EQ(stored.blocks[5].indexed.replay_gen, 1);
+  EXPECT_EQ(store_->Lookup(KeysOf(other), 0).reason, MissReason::kReplayGen);
+  Restart(ReplayMode::kExact);
+  EXPECT_EQ(Run(Request(other))->Wait().counters.miss_reason, MissReason::kReplayGen);
+}
+
+TEST_F(StoredCache, RequestsThatStayInMemoryLeaveNothingOnDisk) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 76);
+  EngineRequest r = Request(prompt);
+  r.cache_retention.persist = false;
+  Run(r);
+  store_->Flush(false);
+  EXPECT_EQ(store_->Stats().blocks, 0);
+  EXPECT_GT(Run(r)->Wait().counters.cached_tokens, 0) << "memory is allowed";
+  store_->Flush(false);
+  EXPECT_EQ(store_->Stats().blocks, 0);
+  // Another request with the same prompt may be kept, and then its chain has no gap.
+  Run(Request(prompt));
+  store_->Flush(false);
+  EXPECT_EQ(store_->Lookup(KeysOf(prompt), 0).blocks.size(), 7u);
+}
+
+TEST_F(StoredCache, ClassLifetimeAndTenantReachTheRecord) {
+  const std::vector<int32_t> prompt = RandomPrompt(300, 77);
+  EngineRequest r = Request(prompt);
+  r.cache_retention = {true, RetentionClass::kAgent, 12, 0x1234};
+  Run(r);
+  store_->Flush(false);
+  const LookupResult found = store_->Lookup(KeysOf(prompt), 0);
+  ASSERT_EQ(found.blocks.size(), 2u);
+  for (const BlockRequest& block : found.blocks) {
+    EXPECT_EQ(block.indexed.retention, RetentionClass::kAgent);
+    EXPECT_TRUE(block.indexed.absolute_deadline);
+    EXPECT_EQ(store_->context().tenants.TagOf(block.indexed.tenant), 0x1234u);
+  }
+}
+
+TEST_F(StoredCache, ScopesDoNotShareOnDisk) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 78);
+  EngineRequest a = Request(prompt), b = Request(prompt);
+  a.cache_scope = Sha256("tenant a");
+  b.cache_scope = Sha256("tenant b");
+  Run(a);
+  Restart(ReplayMode::kExact);
+  EXPECT_EQ(Run(b)->Wait().counters.cached_tokens, 0);
+  EXPECT_GT(Run(a)->Wait().counters.cached_tokens, 0);
+}
+
+TEST_F(StoredCache, ACorruptRecordIsComputedAgain) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 79);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  Damage(KeysOf(prompt), 6);
+  const auto hit = Run(Request(prompt));
+  ExpectSameAnswer(*hit, *cold);
+  const RequestCounters c = hit->Wait().counters;
+  ExpectIdentity(c);
+  EXPECT_EQ(c.miss_reason, MissReason::kCorrupt);
+  EXPECT_EQ(OfTier(c, CacheTier::kDisk), ExactCached(768, 1000));
+  EXPECT_EQ(store_->counters().corrupt_records, 1);
+  EXPECT_EQ(engine_->Statistics().miss_tokens[static_cast<size_t>(MissReason::kCorrupt)], 128);
+}
+
+TEST_F(StoredCache, AFailingDiskCostsARecomputation) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 80);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  FailReads(Unavailable("input/output error"));
+  const auto miss = Run(Request(prompt));
+  files_.set_fault({});
+  ExpectSameAnswer(*miss, *cold);
+  EXPECT_EQ(miss->Wait().counters.miss_reason, MissReason::kIoError);
+  EXPECT_EQ(miss->Wait().counters.cached_tokens, 0);
+}
+
+TEST_F(StoredCache, AFullDiskDropsWritesAndNothingElse) {
+  files_.set_fault([](const std::string& operation, const std::string& path) {
+    const bool is_segment = path.find("/seg-") != std::string::npos;
+    return operation == "write" && is_segment ? ResourceExhausted("no space") : OkStatus();
+  });
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 81);
+  const auto first = Run(Request(prompt));
+  store_->Flush(false);
+  EXPECT_GT(store_->counters().dropped_writes, 0);
+  EXPECT_EQ(store_->Stats().blocks, 0);
+  files_.set_fault({});
+  // What was dropped is offered again by the next request that hits it in memory.
+  ExpectSameAnswer(*Run(Request(prompt)), *first);
+  store_->Flush(false);
+  EXPECT_EQ(store_->Lookup(KeysOf(prompt), 0).blocks.size(), 7u);
+}
+
+TEST_F(StoredCache, AStalledDiskIsGivenUpAtTheDeadlineAndItsPrefixKept) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 82);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact, 1);
+  // The read of the third segment stalls.
+  std::atomic<int> reads{0};
+  files_.set_fault([&](const std::string& operation, const std::string& path) {
+    if (operation == "read" && path.find("/seg-") != std::string::npos && ++reads > 2) {
+      gate_.Pass();
+    }
+    return OkStatus();
+  });
+  gate_.Close();
+  TokenCollector out;
+  ASSERT_TRUE(engine_->Submit(Request(prompt), out.Sink()).ok());
+  while (reads < 3) std::this_thread::yield();
+  EXPECT_FALSE(out.done()) << "it waits for the load";
+  while (engine_->Statistics().loading == 0) std::this_thread::yield();
+  clock_.Advance(60'000'000);
+  const RequestCounters c = out.Wait().counters;
+  ExpectSameAnswer(out, *cold);
+  ExpectIdentity(c);
+  EXPECT_EQ(c.miss_reason, MissReason::kDeadline);
+  EXPECT_EQ(OfTier(c, CacheTier::kDisk), ExactCached(768, 1000)) << "two segments had arrived";
+  gate_.Open();
+  engine_.reset();
+  store_.reset();
+  files_.set_fault({});
+}
+
+TEST_F(StoredCache, CancelEndsALoad) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 83);
+  Run(Request(prompt));
+  Restart(ReplayMode::kExact, 1);
+  FailReads(OkStatus());
+  gate_.Close();
+  TokenCollector out;
+  ASSERT_TRUE(engine_->Submit(Request(prompt, "loads"), out.Sink()).ok());
+  while (engine_->Statistics().loading == 0) std::this_thread::yield();
+  engine_->Cancel("loads");
+  EXPECT_EQ(out.Wait().finish, FinishReason::kCancelled);
+  EXPECT_EQ(StatisticsWhenIdle(*engine_).loading, 0);
+  gate_.Open();
+  EXPECT_GT(Run(Request(prompt))->Wait().counters.cached_tokens, 0);
+  files_.set_fault({});
+}
+
+TEST_F(StoredCache, EqualPromptsShareOneLoad) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 84);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  std::vector<EngineRequest> requests;
+  for (int i = 0; i < 3; ++i) requests.push_back(Request(prompt, std::to_string(i)));
+  for (const auto& out : RunTogether(std::move(requests))) {
+    ExpectSameAnswer(*out, *cold);
+    EXPECT_EQ(out->Wait().counters.cached_tokens, ExactCached(896, 1000));
+  }
+  EXPECT_EQ(engine_->Statistics().store_loads, 1);
+}
+
+TEST_F(StoredCache, ShortPromptsAreNotLoaded) {
+  const std::vector<int32_t> prompt = RandomPrompt(250, 85);
+  Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  EXPECT_EQ(Run(Request(prompt))->Wait().counters.miss_reason, MissReason::kTooShort);
+  EXPECT_EQ(engine_->Statistics().store_loads, 0);
+}
+
+TEST_F(StoredCache, EveryFileOfTheModelIsInTheNamespace) {
+  const Model& model = *model_->get();
+  const ModelFiles files;
+  std::set<Sha256Digest> ids = {MakeKvNamespace(model, files).Id()};
+  for (Sha256Digest ModelFiles::*file :
+       {&ModelFiles::weights, &ModelFiles::tokenizer, &ModelFiles::config}) {
+    ModelFiles other = files;
+    (other.*file)[31] ^= 1;
+    ids.insert(MakeKvNamespace(model, other).Id());
+  }
+  KvNamespace numerics = MakeKvNamespace(model, files);
+  numerics.numerics_id += "x";
+  ids.insert(numerics.Id());
+  EXPECT_EQ(ids.size(), 5u);
+}
+
+TEST_F(StoredCache, AStoreOfAnotherLayoutIsRefused) {
+  KvStoreOptions o;
+  o.dir = "/other";
+  o.layout = MakeBlockLayout(model_->get()->layout());
+  o.layout.sections.pop_back();
+  o.io_threads = 0;
+  o.background_threads = false;
+  auto other = KvStore::Open(o, &files_, &clock_, &wall_clock_);
+  ASSERT_TRUE(other.ok()) << other.status().ToString();
+  const auto engine = Engine::Create(model_->get(), {}, &clock_, nullptr, other->get());
+  EXPECT_EQ(engine.status().code(), StatusCode::kInvalidRequest);
+}
+
+}  // namespace
+}  // namespace deepinfer
