@@ -1,5 +1,7 @@
 #include "cli/kv_flags.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
@@ -31,6 +33,21 @@ std::string UserCacheDir() {
   return kNoStore;
 }
 
+// A name in the names of folders.
+std::string CheckNodeName(const std::string& name) {
+  const bool ok = !name.empty() && name.size() < 64 && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+  return ok ? "" : "must be letters, digits, '-', '_' and '.', at most 63";
+}
+
+std::string HostName() {
+  char name[64] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0 || !CheckNodeName(name).empty()) return "local";
+  return name;
+}
+
 Result<ModelFiles> DigestModelFiles(const Model& model, const fs::path& model_dir,
                                     const std::string& cache_file) {
   ModelFiles files;
@@ -54,6 +71,10 @@ void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
   c->add_option("--kv-space-mb,--kv-disk-space-mb", space_mb_, "Space of the persistent cache, MiB")
       ->check(CLI::Range(int64_t{1}, kMostMb))
       ->capture_default_str();
+  c->add_flag("--kv-shared", shared_,
+              "The folder is shared with other servers, also on other hosts");
+  c->add_option("--kv-node", node_, "Name of this server in a shared folder; default: the host's")
+      ->check(CLI::Validator(CheckNodeName, "NAME"));
   c->add_option("--kv-tenant-quota-mb", tenant_quota_mb_,
                 "Space of one tenant in it, MiB; 0 = no limit")
       ->check(CLI::Range(int64_t{0}, kMostMb))
@@ -114,6 +135,8 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.namespace_id = space.Id();
   o.namespace_text = DescribeNamespace(space);
   o.layout = MakeBlockLayout(model.layout());
+  o.shared = shared_;
+  if (shared_) o.node = node_.empty() ? HostName() : node_;
   o.space_bytes = space_mb_ << 20;
   o.tenant_quota_bytes = tenant_quota_mb_ << 20;
   o.write_queue_bytes = write_queue_mb_ << 20;
@@ -128,6 +151,8 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   Log(LogLevel::kInfo, "kv.opened",
       {{"dir", dir},
        {"namespace", BlockKey{o.namespace_id}.Hex().substr(0, 16)},
+       {"node", o.node},
+       {"shared", shared_},
        {"space_mb", space_mb_},
        {"block_bytes", o.layout.record_bytes()},
        {"reads", cache->store->Stats().read_backend}});

@@ -59,6 +59,8 @@ struct KvFlags {
   int32_t io_threads_ = 2, io_depth_ = 64;
   std::string direct_io_ = "auto";
   std::string class_default_ = "chat";
+  bool shared_ = false;
+  std::string node_;
 };
 
 }  // namespace deepinfer

@@ -92,25 +92,29 @@ void Dequeue(EngineState& state, Sequence& s) {
 
 namespace {
 
-// Of the positions [0, end), those in blocks that were loaded for the sequence.
-int64_t LoadedBelow(const Sequence& s, int64_t end) {
-  const int64_t begin = int64_t{s.load.first_block} * kBlockTokens;
-  const int64_t loaded = int64_t{s.load.num_loaded} * kBlockTokens;
-  return std::clamp<int64_t>(end - begin, 0, loaded);
+// Adds the positions [0, end) to the tiers they came from.
+void AddByTier(const Sequence& s, int64_t end, std::array<int64_t, kNumCacheTiers>* by_tier) {
+  const auto add = [&](CacheTier tier, int64_t tokens) {
+    (*by_tier)[static_cast<size_t>(tier)] += tokens;
+  };
+  int64_t loaded = 0;
+  for (int32_t i = 0; i < s.load.num_loaded; ++i) {
+    const int64_t begin = int64_t{s.load.first_block + i} * kBlockTokens;
+    const int64_t tokens = std::clamp<int64_t>(end - begin, 0, kBlockTokens);
+    const bool from_peer = s.load.from_peer[static_cast<size_t>(i)];
+    add(from_peer ? CacheTier::kRemote : CacheTier::kDisk, tokens);
+    loaded += tokens;
+  }
+  add(CacheTier::kDram, end - loaded);
 }
 
 void NoteHit(EngineState& state, Sequence& s) {
   EngineStatistics& st = state.statistics;
   RequestCounters& c = s.counters;
   const int64_t hit = s.cache.write_from;
-  const auto split = [&](int64_t end, std::array<int64_t, kNumCacheTiers>* by_tier) {
-    const int64_t disk = LoadedBelow(s, end);
-    (*by_tier)[static_cast<size_t>(CacheTier::kDisk)] += disk;
-    (*by_tier)[static_cast<size_t>(CacheTier::kDram)] += end - disk;
-  };
-  split(c.cached_tokens, &c.cached_by_tier);
-  split(c.cached_tokens, &st.cached_by_tier);
-  split(hit, &st.hit_by_tier);
+  AddByTier(s, c.cached_tokens, &c.cached_by_tier);
+  AddByTier(s, c.cached_tokens, &st.cached_by_tier);
+  AddByTier(s, hit, &st.hit_by_tier);
   st.cached_tokens += c.cached_tokens;
   st.replayed_tokens += c.replayed_tokens;
   const ReplayPlan& plan = s.schedule.probe.plan;

@@ -95,6 +95,7 @@ struct SequenceLoad {
   std::unique_ptr<KvLoad> handle;  // null: not begun, or over
   int32_t first_block = 0;         // those before it were in memory
   int32_t num_wanted = 0;
+  std::vector<bool> from_peer;  // of the wanted: another process wrote it
   int32_t num_loaded = 0;     // blocks [first_block, first_block + num_loaded) came from the store
   std::vector<int32_t> held;  // blocks of the pool it keeps from being reclaimed, in chain order
   int64_t began_us = 0;

@@ -73,6 +73,10 @@ class KvStore {
 
   // The leading blocks that are stored with replay_gen <= max_replay_gen. No system call.
   LookupResult Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const;
+  // Whether another process wrote the block of a Lookup.
+  bool IsPeers(const BlockRequest& block) const {
+    return context_.segments.ResidenceOf(block.indexed.location.segment) == Residence::kPeer;
+  }
   // Starts loading blocks of a Lookup. Partial success is a prefix; the load ends before the store.
   std::unique_ptr<KvLoad> BeginLoad(std::vector<BlockRequest> blocks, int64_t deadline_us);
   // Copies payload [layout.payload_bytes()] before it returns; never waits for the disk.

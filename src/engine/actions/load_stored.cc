@@ -99,7 +99,11 @@ Begun Begin(EngineState& state, Sequence& s) {
   const int64_t now_us = state.clock->NowUs();
   if (load.deadline_us == 0) load.deadline_us = now_us + wait_us;
   if (IsLoading(state, s, in_memory) || !HasRoom(state, stored)) return Begun::kWaits;
-  for (BlockRequest& block : found.blocks) block.block_number += static_cast<uint32_t>(in_memory);
+  load.from_peer.clear();
+  for (BlockRequest& block : found.blocks) {
+    block.block_number += static_cast<uint32_t>(in_memory);
+    load.from_peer.push_back(state.store->IsPeers(block));
+  }
   load.first_block = static_cast<int32_t>(in_memory);
   load.num_wanted = static_cast<int32_t>(stored);
   load.began_us = now_us;

@@ -210,6 +210,22 @@ class KvRestart(unittest.TestCase):
             complete(server, prompt(500, 30))
             self.assertEqual(server.stop(), 0)
 
+    def test_two_servers_share_a_folder(self):
+        ids = prompt(1000, 32)
+        with self.server("--kv-shared", "--kv-node", "one") as one, \
+                self.server("--kv-shared", "--kv-node", "two") as two:
+            before = complete(one, ids)
+            deadline = time.monotonic() + 60
+            # The second one hears of the blocks; asking again must not make it compute them all.
+            while metric(two, "kv_index_entries") < len(ids) // BLOCK:
+                self.assertLess(time.monotonic(), deadline, "the peer's blocks do not arrive")
+                time.sleep(0.1)
+            answer = complete(two, ids)
+            self.assertEqual(text_and_logprobs(answer), text_and_logprobs(before))
+            tiers = by_tier(answer)
+            self.assertGreater(tiers["remote"], 0)
+            self.assertEqual(tiers["disk"] + tiers["dram"], 0)
+
     def test_without_a_named_folder_a_store_in_use_is_done_without(self):
         home = {"XDG_CACHE_HOME": str(self.dir)}
         with Server(env=home) as first:
