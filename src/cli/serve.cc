@@ -165,9 +165,9 @@ class ServeCommand final : public Command {
     EngineOptions engine_options = flags_.engine;
     engine_options.sampling_pool = s->bundle.pool.get();
     DI_ASSIGN_OR_RETURN(engine_options.step_time_file, StepTimeFile(dir, options, s->bundle));
-    DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(s->bundle.model.get(), engine_options,
-                                                    &s->clock, s->bundle.grammars.get(),
-                                                    s->cache->store.get()));
+    DI_ASSIGN_OR_RETURN(auto engine,
+                        Engine::Create(s->bundle.model.get(), engine_options, &s->clock,
+                                       s->bundle.grammars.get(), s->cache->store.get()));
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::make_unique<InProcessWorker>(flags_.server.served_model_names.front(),
                                                         s->bundle.model.get(), std::move(engine)));

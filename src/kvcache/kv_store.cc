@@ -187,7 +187,7 @@ void KvStore::PeerLoop() {
 LookupResult KvStore::Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const {
   LookupResult result;
   if (loader_.IsOff()) {
-    result.reason = MissReason::kTierOff;
+    result.reason = MissReason::kBreaker;
     return result;
   }
   for (size_t i = 0; i < keys.size(); ++i) {

@@ -462,7 +462,7 @@ TEST_F(KvStoreTest, AStalledFileSystemCostsEachLoadItsDeadlineAndThenNothing) {
     EXPECT_TRUE(load->done());
   }
   EXPECT_EQ(loads, 3);
-  EXPECT_EQ(store->Lookup(NumberedKeys(1, 6), 0).reason, MissReason::kTierOff);
+  EXPECT_EQ(store->Lookup(NumberedKeys(1, 6), 0).reason, MissReason::kBreaker);
   EXPECT_EQ(store->Stats().tier_state, "off: errors");
   EXPECT_EQ(Publish(2, 0), PublishResult::kQueued);
   {
