@@ -1,7 +1,7 @@
 // What drafts are worth on the demo model: acceptance by position and tokens per second without
 // drafts, with a fixed number and scheduled, at several numbers of requests at a time. Modes take
 // turns inside every round, so that they meet the same machine.
-//   speculation_bench [ROUNDS [SEQUENCES,...]]
+//   speculation_bench [ROUNDS [SEQUENCES,... [MODE,...]]]     modes as in the table; default: all
 
 #include <fmt/core.h>
 
@@ -29,7 +29,7 @@ struct Mode {
   SpeculationOptions options;
 };
 
-std::vector<Mode> Modes() {
+std::vector<Mode> AllModes() {
   std::vector<Mode> modes(7);
   modes[0].name = "off";
   modes[0].options.enabled = false;
@@ -40,6 +40,16 @@ std::vector<Mode> Modes() {
     m.options.draft_tokens = n;
   }
   modes[6].name = "scheduled";
+  return modes;
+}
+
+// "off" comes always: the others are compared with it.
+std::vector<Mode> Modes(const std::string& wanted) {
+  std::vector<Mode> modes = AllModes();
+  const std::string list = "off," + wanted + ",";
+  std::erase_if(modes, [&](const Mode& m) {
+    return !wanted.empty() && list.find(m.name + ",") == std::string::npos;
+  });
   return modes;
 }
 
@@ -142,7 +152,7 @@ int Main(int argc, char** argv) {
   fmt::print("{} requests; acceptance by position: survival/conditional\n", requests.size());
   for (std::string item; std::getline(list, item, ',');) {
     const int32_t num_sequences = std::atoi(item.c_str());
-    const std::vector<Mode> modes = Modes();
+    const std::vector<Mode> modes = Modes(argc > 3 ? argv[3] : "");
     std::vector<Measured> results(modes.size());
     for (int round = 0; round < rounds; ++round) {
       for (size_t m = 0; m < modes.size(); ++m) {
