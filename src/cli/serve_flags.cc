@@ -140,6 +140,12 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   c->add_flag("--forced-tools-in-thinking", server.chat.forced_tools_in_thinking,
               "Allow tool_choice required and named in thinking mode");
   c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
+  c->add_flag("--drop-server-tools", server.chat.drop_server_tools,
+              "Messages: leave out tools the service would run instead of refusing them");
+  Choice(c, "--anthropic-any", &anthropic_any_, {"force", "auto"},
+         "Messages: tool_choice any forces a call, or means auto");
+  Choice(c, "--anthropic-prefill", &anthropic_prefill_, {"on", "off"},
+         "Messages: continue a final assistant message");
   Choice(c, "--raw-prompt-specials", &raw_prompt_specials_, {"on", "off"},
          "Raw prompts recognise special-token strings");
 }
@@ -316,6 +322,8 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.chat.max_tokens_limit_thinking = s.chat.max_tokens_limit_plain;
   s.chat.sampling_policy =
       sampling_policy_ == "deepseek" ? SamplingPolicy::kDeepSeek : SamplingPolicy::kHonour;
+  server.chat.messages_any_forces = anthropic_any_ == "force";
+  server.chat.messages_prefill = anthropic_prefill_ == "on";
   s.chat.default_sampling_mode = sampling_mode_ == "strict"      ? SamplingMode::kStrict
                                  : sampling_mode_ == "rejection" ? SamplingMode::kRejection
                                                                  : SamplingMode::kAuto;

@@ -54,6 +54,8 @@ struct ServeFlags {
   std::string default_effort_ = "high";
   int32_t default_max_tokens_ = 0;
   std::string sampling_policy_ = "honour";
+  std::string anthropic_any_ = "force";
+  std::string anthropic_prefill_ = "off";
   std::string sampling_mode_ = "auto";
   std::string logprobs_mode_ = "raw";
   double log_interval_s_ = 5;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "server/sse.h"
+
 namespace deepinfer {
 namespace {
 
@@ -12,11 +14,24 @@ class BuilderOf final : public AnswerBuilder {
       : response_(tokenizer, std::move(options)) {}
 
   ChoiceProgress OnEvent(int32_t choice, const TokenEvent& event,
-                         std::vector<std::string>* chunks) override {
-    return response_.OnEvent(choice, event, chunks);
+                         std::vector<std::string>* events) override {
+    std::vector<std::string> chunks;
+    const ChoiceProgress progress = response_.OnEvent(choice, event, &chunks);
+    for (const std::string& chunk : chunks) events->push_back(SseData(chunk));
+    return progress;
   }
   bool done() const override { return response_.done(); }
-  std::string UsageChunk() const override { return response_.UsageChunk(); }
+  void Close(std::vector<std::string>* events) const override {
+    const std::string usage = response_.UsageChunk();
+    if (!usage.empty()) events->push_back(SseData(usage));
+    events->emplace_back(kSseDone);
+  }
+  void Abort(const ApiError& error, std::string_view /*request_id*/,
+             std::vector<std::string>* events) override {
+    events->push_back(SseData(OpenAiErrorBody(error)));
+    events->emplace_back(kSseDone);
+  }
+  std::string_view keep_alive() const override { return kSseKeepAlive; }
   std::string Body(const ResponseMetrics* metrics) const override {
     return response_.Body(metrics);
   }

@@ -8,21 +8,30 @@
 #include <string_view>
 #include <vector>
 
+#include "server/api_error.h"
 #include "server/chat_response.h"
 #include "server/completions_response.h"
 #include "text/output_event.h"
 
 namespace deepinfer {
 
-// The methods are those of ChatResponse.
+// Methods without a comment are those of ChatResponse.
 class AnswerBuilder {
  public:
   virtual ~AnswerBuilder() = default;
 
+  // Appends the events of a stream that are due, complete as they go to the client; each is one
+  // write.
   virtual ChoiceProgress OnEvent(int32_t choice, const TokenEvent& event,
-                                 std::vector<std::string>* chunks) = 0;
+                                 std::vector<std::string>* events) = 0;
   virtual bool done() const = 0;
-  virtual std::string UsageChunk() const = 0;
+  // Appends what follows the end of the last choice. Precondition: done(), streaming.
+  virtual void Close(std::vector<std::string>* events) const = 0;
+  // Appends what a stream ends with that has begun and cannot go on.
+  virtual void Abort(const ApiError& error, std::string_view request_id,
+                     std::vector<std::string>* events) = 0;
+  // What fills silence before the first event.
+  virtual std::string_view keep_alive() const = 0;
   virtual std::string Body(const ResponseMetrics* metrics) const = 0;
   virtual UsageCounts usage() const = 0;
   virtual MalformedCounts malformed() const = 0;

@@ -21,6 +21,37 @@ constexpr std::array<std::string_view, 8> kIgnoredFields = {
     "metadata",           "store",      "verbosity", "prediction",
     "web_search_options", "moderation", "functions", "function_call"};
 
+void ReadThinking(ObjectReader* body, const ChatRequestOptions& options, ChatBody* result) {
+  result->thinking = ReadThinkingType(body);
+  result->effort = ReadEffort(body, "reasoning_effort");
+  if (!options.read_template_arguments) {
+    body->Find("chat_template_kwargs");
+    return;
+  }
+  if (auto arguments = body->Object("chat_template_kwargs")) {
+    result->template_arguments.thinking = arguments->Bool("thinking");
+    if (auto enable = arguments->Bool("enable_thinking")) {
+      if (!result->template_arguments.thinking) result->template_arguments.thinking = enable;
+    }
+    result->template_arguments.effort = ReadEffort(&*arguments, "reasoning_effort");
+  }
+}
+
+void ReadIgnored(ObjectReader* body, ChatBody* result) {
+  for (std::string_view key : kIgnoredFields) {
+    if (body->Find(key) != nullptr) result->ignored_fields.emplace_back(key);
+  }
+  if (const json::value* modalities = body->Find("modalities")) {
+    result->ignored_fields.emplace_back("modalities");
+    if (!modalities->is_array()) return;
+    for (const json::value& modality : modalities->get_array()) {
+      if (modality.is_string() && modality.get_string() == "audio") result->wants_audio = true;
+    }
+  }
+}
+
+}  // namespace
+
 std::optional<BodyEffort> ReadEffort(ObjectReader* object, std::string_view key) {
   const json::value* value = object->Find(key);
   if (value == nullptr) return std::nullopt;
@@ -54,39 +85,19 @@ std::optional<BodyEffort> ReadEffort(ObjectReader* object, std::string_view key)
   }
 }
 
-void ReadThinking(ObjectReader* body, const ChatRequestOptions& options, ChatBody* result) {
+std::optional<bool> ReadThinkingType(ObjectReader* body) {
   static const std::vector<std::string_view> kTypes = {"disabled", "enabled", "adaptive"};
-  if (auto thinking = body->Object("thinking")) {
-    result->thinking = thinking->RequiredOneOf("type", kTypes) != 0;
-  }
-  result->effort = ReadEffort(body, "reasoning_effort");
-  if (!options.read_template_arguments) {
-    body->Find("chat_template_kwargs");
-    return;
-  }
-  if (auto arguments = body->Object("chat_template_kwargs")) {
-    result->template_arguments.thinking = arguments->Bool("thinking");
-    if (auto enable = arguments->Bool("enable_thinking")) {
-      if (!result->template_arguments.thinking) result->template_arguments.thinking = enable;
-    }
-    result->template_arguments.effort = ReadEffort(&*arguments, "reasoning_effort");
-  }
+  auto thinking = body->Object("thinking");
+  if (!thinking) return std::nullopt;
+  return thinking->RequiredOneOf("type", kTypes) != 0;
 }
 
-void ReadIgnored(ObjectReader* body, ChatBody* result) {
-  for (std::string_view key : kIgnoredFields) {
-    if (body->Find(key) != nullptr) result->ignored_fields.emplace_back(key);
-  }
-  if (const json::value* modalities = body->Find("modalities")) {
-    result->ignored_fields.emplace_back("modalities");
-    if (!modalities->is_array()) return;
-    for (const json::value& modality : modalities->get_array()) {
-      if (modality.is_string() && modality.get_string() == "audio") result->wants_audio = true;
-    }
-  }
+void CheckUnknownFields(ObjectReader* body, const ChatRequestOptions& options, ChatBody* result) {
+  result->unknown_fields = body->UnreadKeys();
+  if (!options.strict_fields || result->unknown_fields.empty()) return;
+  body->Fail(result->unknown_fields.front(), "unknown_parameter",
+             fmt::format("Unknown parameter: '{}'.", result->unknown_fields.front()));
 }
-
-}  // namespace
 
 ChatBody ReadChatBody(const json::value& root, const ChatRequestOptions& options,
                       ReadState* state) {
@@ -113,11 +124,7 @@ ChatBody ReadChatBody(const json::value& root, const ChatRequestOptions& options
   result.add_generation_prompt = body.Bool("add_generation_prompt").value_or(true);
   if (options.test_hooks) ReadTestHooks(&body, &result.test_hooks);
   ReadIgnored(&body, &result);
-  result.unknown_fields = body.UnreadKeys();
-  if (options.strict_fields && !result.unknown_fields.empty()) {
-    body.Fail(result.unknown_fields.front(), "unknown_parameter",
-              fmt::format("Unknown parameter: '{}'.", result.unknown_fields.front()));
-  }
+  CheckUnknownFields(&body, options, &result);
   return result;
 }
 

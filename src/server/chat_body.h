@@ -43,15 +43,24 @@ struct BodyMessage {
 
 struct BodyTool {
   std::string name;
+  std::string name_path;        // for messages: tools[2].function.name
+  std::string parameters_path;  // tools[2].function.parameters
   std::optional<std::string> description;
   const boost::json::value* parameters = nullptr;  // null: absent
   std::optional<bool> strict;
   std::optional<std::string> outer_namespace;  // beside "function"
   std::optional<std::string> inner_namespace;  // inside it
+  bool deferred = false;                       // not listed until the conversation adds it
 };
 
 struct BodyToolChoice {
-  enum class Mode : unsigned char { kNone, kAuto, kRequired, kNamed };
+  enum class Mode : unsigned char {
+    kNone,
+    kAuto,
+    kRequired,
+    kNamed,
+    kAny,  // at least one call, with the prompt of kAuto
+  };
 
   Mode mode = Mode::kAuto;
   std::string name;  // kNamed
@@ -64,6 +73,7 @@ struct BodyResponseFormat {
   ResponseFormat kind = ResponseFormat::kText;
   const boost::json::value* schema = nullptr;
   bool strict = false;
+  bool shown = true;  // the prompt states the schema; off: it is only enforced
   std::string regex;
   std::string structural_tag;
 };
@@ -106,6 +116,7 @@ struct ChatBody {
 
   std::optional<int64_t> max_tokens;
   std::optional<int64_t> max_completion_tokens;
+  bool clips_max_tokens = false;  // a limit above ours is cut, not refused
   std::optional<int64_t> min_tokens;
   std::optional<double> temperature;
   std::optional<double> top_p;
@@ -156,6 +167,12 @@ void ReadTools(ObjectReader* body, ReadState* state, std::vector<BodyTool>* tool
 std::optional<BodyToolChoice> ReadToolChoice(ObjectReader* body, ReadState* state);
 std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body);
 void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs);
+
+// Fields that all dialects spell alike: an effort by name or number, thinking {type}.
+std::optional<BodyEffort> ReadEffort(ObjectReader* object, std::string_view key);
+std::optional<bool> ReadThinkingType(ObjectReader* body);
+// Notes the fields nobody read; with strict_fields the first is refused. The last reading step.
+void CheckUnknownFields(ObjectReader* body, const ChatRequestOptions& options, ChatBody* result);
 
 // Fields that raw completions have too. ReadSampling includes the token limits, n, seed, stop and
 // logit_bias, but no logprobs.

@@ -22,6 +22,8 @@ BodyTool ReadTool(const json::value& value, const std::string& path, ReadState* 
   const json::value* function_value = tool.Require("function");
   if (function_value == nullptr) return result;
   ObjectReader function(state, *function_value, tool.PathOf("function"));
+  result.name_path = function.PathOf("name");
+  result.parameters_path = function.PathOf("parameters");
   result.name = function.RequiredString("name");
   result.description = function.String("description");
   result.parameters = function.Find("parameters");

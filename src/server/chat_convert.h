@@ -3,9 +3,11 @@
 // of the steps is the order in which a request with several faults is refused.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/api_error.h"
 #include "server/chat_body.h"
@@ -14,6 +16,15 @@
 namespace deepinfer {
 
 using Refusal = std::optional<ApiError>;
+
+// All steps in their order. `convert_turns` is the one that differs between the dialects: it fills
+// the turns and images of a request whose form and thinking are set.
+using TurnsStep = std::function<Refusal(ChatRequest*)>;
+Refusal ConvertBody(const ChatBody& body, const ChatRequestOptions& options,
+                    const TurnsStep& convert_turns, ChatRequest* request);
+
+// The texts with the separator between them.
+std::string JoinTexts(const std::vector<std::string>& texts, std::string_view separator);
 
 // An ApiError of stage "convert".
 ApiError Refuse(std::string param, std::string message, std::string code = "invalid_value");

@@ -100,11 +100,11 @@ Refusal ReadMaxTokens(const ChatBody& body, const ChatRequestOptions& options,
                                                        : options.max_tokens_limit_plain;
   if (!given) return std::nullopt;
   const int64_t smallest = options.allow_zero_max_tokens ? 0 : 1;
-  if (*given < smallest || *given > limit) {
+  if (*given < smallest || (*given > limit && !body.clips_max_tokens)) {
     return OutOfRange(is_new_name ? "max_completion_tokens" : "max_tokens",
                       fmt::format("[{}, {}]", smallest, limit));
   }
-  request->max_tokens = static_cast<int32_t>(*given);
+  request->max_tokens = static_cast<int32_t>(std::min<int64_t>(*given, limit));
   return std::nullopt;
 }
 

@@ -67,23 +67,6 @@ OutputStart StartOf(const Conversation& conversation) {
                                 : OutputStart::kReasoningContinuation;
 }
 
-Refusal Convert(const ChatBody& body, const ChatRequestOptions& options, ChatRequest* request) {
-  if (Refusal refusal = ResolveModel(body, options, request)) return refusal;
-  if (Refusal refusal = CheckToolNames(body, options)) return refusal;
-  ResolveThinking(body, options, request);
-  if (Refusal refusal = ConvertMessages(body, options, request)) return refusal;
-  if (Refusal refusal = CheckJsonWord(body)) return refusal;
-  if (Refusal refusal = ConvertTools(body, options, request)) return refusal;
-  if (Refusal refusal = ConvertStop(body, options, request)) return refusal;
-  if (Refusal refusal = ConvertStream(body, request)) return refusal;
-  if (Refusal refusal = ConvertResponseFormat(body, options, request)) return refusal;
-  if (Refusal refusal = ConvertStrictTools(body, request)) return refusal;
-  if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
-  if (Refusal refusal = ConvertLabels(body, request)) return refusal;
-  request->parsing.start = StartOf(request->conversation);
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::string_view ImageDetailName(ImageDetail detail) {
@@ -136,6 +119,32 @@ std::string_view ConstraintKindName(ConstraintKind kind) {
   return "json";
 }
 
+Refusal ConvertBody(const ChatBody& body, const ChatRequestOptions& options,
+                    const TurnsStep& convert_turns, ChatRequest* request) {
+  if (Refusal refusal = ResolveModel(body, options, request)) return refusal;
+  if (Refusal refusal = CheckToolNames(body, options)) return refusal;
+  ResolveThinking(body, options, request);
+  if (Refusal refusal = convert_turns(request)) return refusal;
+  if (Refusal refusal = ConvertTools(body, options, request)) return refusal;
+  if (Refusal refusal = ConvertStop(body, options, request)) return refusal;
+  if (Refusal refusal = ConvertStream(body, request)) return refusal;
+  if (Refusal refusal = ConvertResponseFormat(body, options, request)) return refusal;
+  if (Refusal refusal = ConvertStrictTools(body, request)) return refusal;
+  if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
+  if (Refusal refusal = ConvertLabels(body, request)) return refusal;
+  request->parsing.start = StartOf(request->conversation);
+  return std::nullopt;
+}
+
+std::string JoinTexts(const std::vector<std::string>& texts, std::string_view separator) {
+  std::string joined;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) joined += separator;
+    joined += texts[i];
+  }
+  return joined;
+}
+
 ApiError Refuse(std::string param, std::string message, std::string code) {
   ApiError error;
   error.message = std::move(message);
@@ -156,7 +165,11 @@ ApiResult<ChatRequest> ParseChatRequest(std::string_view body_text,
   if (state.error) return tl::unexpected(std::move(*state.error));
 
   ChatRequest request;
-  if (Refusal refusal = Convert(body, options, &request)) {
+  const TurnsStep convert_turns = [&](ChatRequest* target) -> Refusal {
+    if (Refusal refusal = ConvertMessages(body, options, target)) return refusal;
+    return CheckJsonWord(body);
+  };
+  if (Refusal refusal = ConvertBody(body, options, convert_turns, &request)) {
     return tl::unexpected(std::move(*refusal));
   }
   return request;

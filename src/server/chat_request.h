@@ -47,7 +47,12 @@ struct ChatRequestOptions {
   bool reject_duplicate_keys = true;    // for the keys we read
   bool test_hooks = false;              // reads test_force_ids and its siblings
   bool read_template_arguments = true;  // chat_template_kwargs
-  bool check_regex = true;              // a malformed expression is 400 before it is compiled
+  // Messages and Responses.
+  bool drop_server_tools = false;   // tools the server would run: dropped, else 400
+  bool messages_any_forces = true;  // tool_choice any is enforced; off: same as auto
+  bool messages_prefill = false;    // a final assistant message is continued
+  bool messages_extensions = true;  // output_config.format, redacted_thinking, tools of type custom
+  bool check_regex = true;          // a malformed expression is 400 before it is compiled
   int32_t unknown_model_status = 404;
   size_t max_messages = 100000;
   size_t max_parts = 100000;  // of all messages together
@@ -165,7 +170,8 @@ struct ChatRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string forced_tool;  // kNamed
   bool parallel_tool_calls = true;
-  // Forced calls in thinking mode: reasoning stays free, then the grammar forces the block.
+  // Calls are forced but the prompt does not open their block: the grammar does, behind the
+  // reasoning in thinking mode, at once without.
   bool force_calls_after_reasoning = false;
 
   ResponseFormat response_format = ResponseFormat::kText;

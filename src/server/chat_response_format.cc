@@ -27,7 +27,9 @@ Refusal ConvertSchemaFormat(const BodyResponseFormat& format, Conversation* conv
     return Refuse(std::string(kSchemaPath), "Invalid json schema: " + *invalid, "invalid_schema");
   }
   // The prompt shows what the client sent; the grammar enforces the closed form.
-  conversation->response_schema_json = JsonForPrompt(conversation->form, *format.schema);
+  if (format.shown) {
+    conversation->response_schema_json = JsonForPrompt(conversation->form, *format.schema);
+  }
   *constraint = {ConstraintKind::kJson, CompactJson(enforced), std::string(kSchemaPath),
                  format.strict};
   return std::nullopt;

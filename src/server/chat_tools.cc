@@ -54,10 +54,10 @@ struct ConvertedTool {
   std::string constraint_json;
 };
 
-std::string ConstraintJson(const BodyTool& tool, const std::string& name,
+std::string ConstraintJson(const BodyTool& tool, const Tool& prompt,
                            const std::string& parameters) {
   std::string out = "{\"type\":\"function\",\"function\":{\"name\":";
-  WriteJsonString(name, &out);
+  WriteJsonString(prompt.name, &out);
   out += ",\"description\":";
   if (tool.description) {
     WriteJsonString(*tool.description, &out);
@@ -66,7 +66,7 @@ std::string ConstraintJson(const BodyTool& tool, const std::string& name,
   }
   out += ",\"parameters\":" + parameters + ",\"strict\":";
   out += tool.strict ? (*tool.strict ? "true" : "false") : "null";
-  out += "}}";
+  out += prompt.deferred ? "},\"defer_loading\":true}" : "}}";
   return out;
 }
 
@@ -105,9 +105,10 @@ Refusal ConvertPlainParameters(const BodyTool& tool, const std::string& name,
   return std::nullopt;
 }
 
-Refusal ConvertTool(const BodyTool& tool, size_t index, PromptForm form, ConvertedTool* converted) {
-  const std::string path = fmt::format("tools[{}].function.parameters", index);
+Refusal ConvertTool(const BodyTool& tool, PromptForm form, ConvertedTool* converted) {
+  const std::string& path = tool.parameters_path;
   converted->prompt.name = FullName(tool);
+  converted->prompt.deferred = tool.deferred && form == PromptForm::kV41;
   converted->prompt.description = tool.description.value_or("");
   json::value parameters;
   Refusal refusal = tool.strict.value_or(false)
@@ -115,8 +116,7 @@ Refusal ConvertTool(const BodyTool& tool, size_t index, PromptForm form, Convert
                         : ConvertPlainParameters(tool, tool.name, path, &parameters);
   if (refusal) return refusal;
   converted->prompt.parameters_json = JsonForPrompt(form, parameters);
-  converted->constraint_json =
-      ConstraintJson(tool, converted->prompt.name, CompactJson(parameters));
+  converted->constraint_json = ConstraintJson(tool, converted->prompt, CompactJson(parameters));
   return std::nullopt;
 }
 
@@ -187,7 +187,7 @@ void SetToolConstraint(std::vector<ConvertedTool> tools, bool forced, ChatReques
 Refusal CheckToolNames(const ChatBody& body, const ChatRequestOptions& options) {
   for (size_t i = 0; i < body.tools.size(); ++i) {
     const std::string& name = body.tools[i].name;
-    const std::string path = fmt::format("tools[{}].function.name", i);
+    const std::string& path = body.tools[i].name_path;
     if (name.empty()) {
       return Refuse(path, fmt::format("Invalid '{}': empty string. Expected a string with minimum "
                                       "length 1, but got an empty string instead.",
@@ -217,13 +217,13 @@ Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options,
 
   std::vector<ConvertedTool> tools;
   std::unordered_set<std::string> names;
-  for (size_t i = 0; i < body.tools.size(); ++i) {
-    if (!names.insert(FullName(body.tools[i])).second) {
-      return Refuse(fmt::format("tools[{}].function.name", i), "Tool names must be unique.");
+  for (const BodyTool& tool : body.tools) {
+    if (!names.insert(FullName(tool)).second) {
+      return Refuse(tool.name_path, "Tool names must be unique.");
     }
-    if (Refusal refusal =
-            ConvertTool(body.tools[i], i, request->conversation.form, &tools.emplace_back()))
+    if (Refusal refusal = ConvertTool(tool, request->conversation.form, &tools.emplace_back())) {
       return refusal;
+    }
   }
   if (Refusal refusal = ApplyChoice(choice, &tools)) return refusal;
 
@@ -241,12 +241,13 @@ Refusal ConvertTools(const ChatBody& body, const ChatRequestOptions& options,
     request->forced_tool = tools.front().prompt.name;
   }
   // With reasoning in front of the calls, the grammar opens the block instead of the prompt.
-  request->force_calls_after_reasoning = forced && conversation.thinking;
+  const bool is_any = choice.mode == Mode::kAny;
+  request->force_calls_after_reasoning = is_any || (forced && conversation.thinking);
   const bool opens_block = forced && !conversation.thinking;
   conversation.tool_mode = opens_block ? ToolMode::kForced : ToolMode::kAuto;
   request->parsing.parse_tool_calls = true;
   request->parsing.starts_in_tool_calls = opens_block;
-  SetToolConstraint(std::move(tools), forced, request);
+  SetToolConstraint(std::move(tools), forced || is_any, request);
   return std::nullopt;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/request.h"
@@ -40,6 +41,7 @@ class ChoiceTokens {
   void GiveUp();
 
   const ChoiceFinish& finish() const { return finish_; }
+  const std::string& stop_string() const { return pipeline_.stop_string(); }  // "" if none matched
   const RequestCounters& counters() const { return counters_; }
   const MalformedCounts& malformed() const { return pipeline_.malformed(); }
   // Committed tokens up to the end: a completed stop string, or the end token, included.

@@ -7,6 +7,7 @@
 
 #include "base/sha256.h"
 #include "server/chat_request.h"
+#include "server/messages_request.h"
 #include "text/json_text.h"
 #include "text/prompt_encoder.h"
 #include "text/python_json.h"
@@ -21,6 +22,7 @@ namespace json = boost::json;
 constexpr int kErrorExitCode = 2;
 
 struct ToolOptions {
+  std::string dialect;
   ChatRequestOptions chat;
   std::map<std::string, PromptForm, std::less<>> models = {
       {"DeepSeek-V4-Pro", PromptForm::kV4}, {"DeepSeek-V4.1-Flash", PromptForm::kV41}};
@@ -38,6 +40,8 @@ void UseOfficialRules(ChatRequestOptions* options) {
   options->max_images = std::numeric_limits<size_t>::max();
   options->max_stop_bytes = std::numeric_limits<size_t>::max();
   options->served_models = "DeepSeek-V4-Pro, DeepSeek-V4.1-Flash";
+  options->messages_any_forces = false;
+  options->messages_extensions = false;
 }
 
 std::optional<PromptForm> FormOf(const json::value& value) {
@@ -95,8 +99,13 @@ Status ReadOption(std::string_view name, const json::value& value, ToolOptions* 
     options->any_model = FormOf(value);
     return options->any_model ? OkStatus() : BadValue(name);
   }
-  // Options of the other dialects, without effect on this one.
-  if (name == "responses_web_search" || name == "messages_web_search") return OkStatus();
+  if (name == "responses_web_search" || name == "messages_web_search") {
+    const bool drops = value.is_string() && value.get_string() == "drop";
+    const bool rejects = value.is_string() && value.get_string() == "reject";
+    if (!drops && !rejects) return BadValue(name);
+    if (name.starts_with(options->dialect)) options->chat.drop_server_tools = drops;
+    return OkStatus();
+  }
   return InvalidRequest("unknown option " + std::string(name));
 }
 
@@ -241,16 +250,26 @@ EncodeOutcome ErrorOutcome(const ApiError& error) {
   return {PythonJson(body), kErrorExitCode};
 }
 
+Result<ApiResult<ChatRequest>> Parse(const ToolOptions& options, std::string_view body) {
+  if (options.dialect == "chat") return ParseChatRequest(body, options.chat);
+  if (options.dialect == "messages") {
+    ApiResult<MessagesRequest> request = ParseMessagesRequest(body, options.chat);
+    if (!request) return ApiResult<ChatRequest>(tl::unexpected(std::move(request.error())));
+    return ApiResult<ChatRequest>(std::move(request->common));
+  }
+  return InvalidRequest("unknown dialect " + options.dialect);
+}
+
 }  // namespace
 
 Result<EncodeOutcome> RunEncode(const Tokenizer& tokenizer, std::string_view dialect,
                                 const std::vector<std::pair<std::string, std::string>>& options,
                                 std::string_view body) {
-  if (dialect != "chat") return InvalidRequest("unknown dialect " + std::string(dialect));
   ToolOptions tool_options;
+  tool_options.dialect = dialect;
   DI_RETURN_IF_ERROR(ReadOptions(options, &tool_options));
 
-  const ApiResult<ChatRequest> request = ParseChatRequest(body, tool_options.chat);
+  DI_ASSIGN_OR_RETURN(const ApiResult<ChatRequest> request, Parse(tool_options, body));
   if (!request) return ErrorOutcome(request.error());
   const std::vector<Segment> segments =
       Render(request->conversation, {.add_generation_header = request->add_generation_prompt});

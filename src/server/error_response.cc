@@ -3,13 +3,16 @@
 #include <utility>
 
 #include "server/request_record.h"
+#include "server/routes.h"
 
 namespace deepinfer {
 
-HttpResponse ErrorResponse(const ApiError& error) {
+HttpResponse ErrorResponse(const HttpRequest& request, const ApiError& error) {
+  const bool is_anthropic = SpeaksAnthropic(request);
   HttpResponse response;
-  response.status = error.status;
-  response.body = OpenAiErrorBody(error);
+  response.status = is_anthropic ? AnthropicHttpStatus(error) : error.status;
+  response.body =
+      is_anthropic ? AnthropicErrorBody(error, request.request_id) : OpenAiErrorBody(error);
   if (error.retry_after_s >= 0) {
     response.headers.push_back({"Retry-After", std::to_string(error.retry_after_s)});
     response.headers.push_back({"retry-after-ms", std::to_string(error.retry_after_s) + "000"});
@@ -27,7 +30,7 @@ void NoteError(const HttpRequest& request, std::string_view code) {
 void RespondError(HttpExchange& exchange, const ApiError& error) {
   NoteError(exchange.request(), error.code);
   if (exchange.request().record) exchange.request().record->ReleaseKey();
-  exchange.Respond(ErrorResponse(error));
+  exchange.Respond(ErrorResponse(exchange.request(), error));
 }
 
 ApiError UnsupportedParameterError(std::string param, std::string message) {

@@ -10,7 +10,8 @@
 
 namespace deepinfer {
 
-HttpResponse ErrorResponse(const ApiError& error);
+// In the shape of the API the request speaks (api.md §12).
+HttpResponse ErrorResponse(const HttpRequest& request, const ApiError& error);
 
 // Answers the exchange and notes the code in its record.
 void RespondError(HttpExchange& exchange, const ApiError& error);

@@ -61,6 +61,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void NoteTimes(Choice& choice, const TokenEvent& event);
   void Feed(size_t index, const TokenEvent& event);
   void Complete();
+  void SendAll(std::vector<std::string> events);
   void Fail(const ApiError& error);
   void LogFailure(const Status& status) const;
   ResponseMetrics Metrics() const;
@@ -165,7 +166,9 @@ void Generation::SubmitAll() {
 
 void Generation::StartStream() {
   const auto interval = state_.options.sse_ping_interval;
-  if (interval.count() > 0) exchange_->SetKeepAlive(std::string(kSseKeepAlive), interval);
+  if (interval.count() > 0) {
+    exchange_->SetKeepAlive(std::string(plan_.answer->keep_alive()), interval);
+  }
   exchange_->StartStream(SseResponseHead());
   stream_started_ = true;
 }
@@ -196,11 +199,13 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
   const bool is_compiled = event.ids.empty() && event.finish == FinishReason::kNone;
   if (plan_.stream && !stream_started_ && (is_compiled || !event.ids.empty())) StartStream();
   if (is_compiled) return;
-  std::vector<std::string> chunks;
+  std::vector<std::string> events;
   const ChoiceProgress progress =
-      plan_.answer->OnEvent(static_cast<int32_t>(index), event, &chunks);
-  // The engine stops running a request whose client holds too many credits.
-  for (const std::string& chunk : chunks) exchange_->Send(SseData(chunk), event.credit);
+      plan_.answer->OnEvent(static_cast<int32_t>(index), event, &events);
+  if (plan_.stream) {
+    // The engine stops running a request whose client holds too many credits.
+    for (std::string& one : events) exchange_->Send(std::move(one), event.credit);
+  }
   switch (progress) {
     case ChoiceProgress::kRunning:
       return;
@@ -238,9 +243,9 @@ void Generation::Complete() {
   Account(/*cancelled=*/false);
   record_->ReleaseKey();
   if (plan_.stream) {
-    const std::string usage = plan_.answer->UsageChunk();
-    if (!usage.empty()) exchange_->Send(SseData(usage));
-    exchange_->Send(std::string(kSseDone));
+    std::vector<std::string> events;
+    plan_.answer->Close(&events);
+    SendAll(std::move(events));
     exchange_->Finish();
     return;
   }
@@ -264,12 +269,17 @@ void Generation::Fail(const ApiError& error) {
   Account(/*cancelled=*/false);
   record_->ReleaseKey();
   if (stream_started_) {
-    exchange_->Send(SseData(OpenAiErrorBody(error)));
-    exchange_->Send(std::string(kSseDone));
+    std::vector<std::string> events;
+    plan_.answer->Abort(error, exchange_->request().request_id, &events);
+    SendAll(std::move(events));
     exchange_->Finish();
   } else {
-    exchange_->Respond(ErrorResponse(error));
+    exchange_->Respond(ErrorResponse(exchange_->request(), error));
   }
+}
+
+void Generation::SendAll(std::vector<std::string> events) {
+  for (std::string& event : events) exchange_->Send(std::move(event));
 }
 
 void Generation::LogFailure(const Status& status) const {

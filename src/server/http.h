@@ -141,8 +141,10 @@ class HttpHandler {
   // The answer is written or the client is gone; called once per request that Admit saw.
   virtual void Done(const HttpRequest& request, const HttpOutcome& outcome) = 0;
 
-  // Answer to a fault found below the routes: status and code of api.md §12.
-  virtual HttpResponse Error(int status, std::string_view code, std::string_view message) = 0;
+  // Answer to a fault found below the routes: status and code of api.md §12. Of `request` only
+  // what was read so far is there.
+  virtual HttpResponse Error(const HttpRequest& request, int status, std::string_view code,
+                             std::string_view message) = 0;
 };
 
 struct HttpServerOptions {

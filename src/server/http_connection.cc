@@ -142,7 +142,7 @@ asio::awaitable<void> HttpConnection::Refuse() {
     request.request_id = MakeRandomId("req_");
     Answer answer;
     HttpResponse response =
-        shared_->handler->Error(503, "server_overloaded", "Too many connections");
+        shared_->handler->Error(request, 503, "server_overloaded", "Too many connections");
     if (co_await WriteWhole(request, std::move(response), &answer)) co_await LingeringClose();
   } catch (const std::exception&) {
   }
@@ -176,9 +176,8 @@ asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
     HttpRequest request;
     request.request_id = MakeRandomId("req_");
     Answer answer;
-    if (co_await WriteWhole(request, shared_->handler->Error(status, code, message), &answer)) {
-      co_await LingeringClose();
-    }
+    HttpResponse response = shared_->handler->Error(request, status, code, message);
+    if (co_await WriteWhole(request, std::move(response), &answer)) co_await LingeringClose();
   }
   co_return false;
 }
@@ -217,8 +216,8 @@ asio::awaitable<bool> HttpConnection::ServeOne() {
   const auto content_length = parser.content_length();
   const bool body_pending = parser.chunked() || content_length.value_or(0) > 0;
 
-  const auto error = [this](int status, std::string_view code, std::string_view message) {
-    return shared_->handler->Error(status, code, message);
+  const auto error = [&](int status, std::string_view code, std::string_view message) {
+    return shared_->handler->Error(request, status, code, message);
   };
   if (request.headers.size() > shared_->options.max_header_fields) {
     co_return co_await Refuse(request, error(400, "invalid_request", "Too many header fields"),

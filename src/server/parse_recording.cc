@@ -5,6 +5,7 @@
 
 #include "server/chat_request.h"
 #include "server/chat_response.h"
+#include "server/messages_request.h"
 #include "text/special_tokens.h"
 
 namespace deepinfer {
@@ -125,21 +126,30 @@ Status ReadParsing(const json::value& parsing, Recording* recording) {
   return OkStatus();
 }
 
-Status DeriveParsing(const json::value& line, const json::value& request, Recording* recording) {
+ApiResult<ChatRequest> ParseRequest(std::string_view dialect, const std::string& body,
+                                    const ChatRequestOptions& options) {
+  if (dialect != "messages") return ParseChatRequest(body, options);
+  ApiResult<MessagesRequest> request = ParseMessagesRequest(body, options);
+  if (!request) return tl::unexpected(std::move(request.error()));
+  return std::move(request->common);
+}
+
+Status DeriveParsing(std::string_view dialect, const json::value& line, const json::value& request,
+                     Recording* recording) {
   ChatRequestOptions options;
   options.forced_tools_in_thinking = true;
   const json::value* given = Find(line, "options");
   if (given != nullptr && Find(*given, "default_thinking_mode") != nullptr) {
     options.default_thinking = IsTrue(Find(*given, "default_thinking_mode"));
   }
-  ApiResult<ChatRequest> parsed = ParseChatRequest(json::serialize(request), options);
+  ApiResult<ChatRequest> parsed = ParseRequest(dialect, json::serialize(request), options);
   if (!parsed) return InvalidRequest("request: " + parsed.error().message);
   recording->parser = MakeParserSettings(parsed->parsing, SpecialTokens());
   recording->thinking = parsed->conversation.thinking;
   return OkStatus();
 }
 
-Status ReadRequest(const json::value& line, Recording* recording) {
+Status ReadRequest(std::string_view dialect, const json::value& line, Recording* recording) {
   const json::value* request = Find(line, "request");
   if (request != nullptr) {
     const json::value* stream_options = Find(*request, "stream_options");
@@ -149,22 +159,24 @@ Status ReadRequest(const json::value& line, Recording* recording) {
   }
   if (const json::value* parsing = Find(line, "parsing")) return ReadParsing(*parsing, recording);
   if (request == nullptr) return InvalidRequest("expected `request` or `parsing`");
-  return DeriveParsing(line, *request, recording);
+  return DeriveParsing(dialect, line, *request, recording);
 }
 
 }  // namespace
 
-Result<Recording> ReadRecording(std::string_view text) {
+Result<Recording> ReadRecording(std::string_view dialect, std::string_view text) {
   boost::system::error_code error;
   const json::value line = json::parse(text, error);
   if (error) return InvalidRequest("not valid JSON: " + error.message());
   Recording recording;
   recording.usage = kReadyUsage;
-  DI_RETURN_IF_ERROR(ReadRequest(line, &recording));
+  DI_RETURN_IF_ERROR(ReadRequest(dialect, line, &recording));
   const json::value* chunks = Find(line, "chunks");
   if (chunks == nullptr || !chunks->is_array()) return InvalidRequest("chunks: expected an array");
   for (const json::value& chunk : chunks->as_array()) {
     DI_ASSIGN_OR_RETURN(RecordedChunk one, ReadChunk(chunk));
+    recording.has_ids = recording.has_ids || !one.ids.empty();
+    recording.has_logprobs = recording.has_logprobs || !one.logprobs.empty();
     recording.chunks.push_back(std::move(one));
   }
   if (const json::value* finish = Find(line, "finish")) {

@@ -28,13 +28,15 @@ struct Recording {
   bool thinking = false;
   bool has_ready = true;  // the engine said that it is ready before the first chunk
   bool usage_field_in_chunks = false;
+  bool has_ids = false;       // some chunk is made of ids
+  bool has_logprobs = false;  // some chunk has log-probabilities
   UsageCounts usage;  // prompt side
   std::vector<RecordedChunk> chunks;
   std::optional<std::string> finish;
 };
 
-// Parses `line` as parse_tool.h describes it. invalid_request: it has another shape or its request
+// Parses `line` as parse_tool.h describes it; its request is one of `dialect`. invalid_request: it has another shape or its request
 // is refused.
-Result<Recording> ReadRecording(std::string_view line);
+Result<Recording> ReadRecording(std::string_view dialect, std::string_view line);
 
 }  // namespace deepinfer

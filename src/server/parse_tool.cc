@@ -1,13 +1,17 @@
 #include "server/parse_tool.h"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/utf8.h"
+#include "server/answer_writer.h"
 #include "server/chat_format.h"
 #include "server/json_writer.h"
 #include "server/logprobs.h"
+#include "server/messages_writer.h"
 #include "server/parse_recording.h"
 #include "server/token_ledger.h"
 #include "server/usage.h"
@@ -18,16 +22,14 @@
 namespace deepinfer {
 namespace {
 
-ChatFormat RecordedFormat(const Recording& recording) {
-  ChatFormat format;
-  format.id.append("resp-1");
-  format.model.push_back('m');
-  if (recording.has_ready) format.system_fingerprint.emplace("fp");
-  format.thinking = recording.thinking;
-  format.starts_in_reasoning = recording.parser.start == ParserStart::kReasoningStart ||
-                               recording.parser.start == ParserStart::kReasoningContinuation;
-  format.reference = true;
-  return format;
+bool StartsInReasoning(const Recording& recording) {
+  return recording.parser.start == ParserStart::kReasoningStart ||
+         recording.parser.start == ParserStart::kReasoningContinuation;
+}
+
+// The reference counts reasoning by encoding its text again, and only when it was given ids.
+bool CountsReasoning(const Recording& recording) {
+  return recording.has_ids && StartsInReasoning(recording);
 }
 
 std::string RecordedCallId(int32_t index) {
@@ -36,14 +38,109 @@ std::string RecordedCallId(int32_t index) {
   return id += "_*";
 }
 
-// Runs a recording through the parser and writes what a client would have seen.
+// Chat answers in the form of the official conversion rules.
+class ChatReferenceWriter final : public AnswerWriter {
+ public:
+  explicit ChatReferenceWriter(const Recording& recording)
+      : usage_in_chunks_(recording.usage_field_in_chunks ? "null" : ""),
+        has_logprobs_(recording.has_logprobs),
+        counts_reasoning_(CountsReasoning(recording)) {
+    format_.id.append("resp-1");
+    format_.model.push_back('m');
+    if (recording.has_ready) format_.system_fingerprint.emplace("fp");
+    format_.thinking = recording.thinking;
+    format_.starts_in_reasoning = StartsInReasoning(recording);
+    format_.reference = true;
+  }
+
+  void Start(const UsageCounts& /*usage*/, NamedEvents* events) override {
+    Write({.delta = ChatDelta::kRole}, usage_in_chunks_, events);
+  }
+  void Take(const OutputEvent& event, std::string_view logprobs, NamedEvents* events) override;
+  void End(const AnswerEnd& end, const UsageCounts& usage, NamedEvents* events) override;
+  void Abort(const ApiError& /*error*/, std::string_view /*request_id*/,
+             NamedEvents* /*events*/) override {}
+  std::string Body() const override;
+
+ private:
+  void Write(ChatChunk chunk, std::string_view usage_json, NamedEvents* events) const {
+    chunk.usage_json = usage_json;
+    events->push_back({{}, WriteChatChunk(format_, chunk)});
+  }
+
+  ChatFormat format_;
+  const std::string_view usage_in_chunks_;
+  const bool has_logprobs_;
+  const bool counts_reasoning_;
+  ChatMessage message_;
+  ChoiceFinish finish_;
+  std::string usage_json_;
+};
+
+void ChatReferenceWriter::Take(const OutputEvent& event, std::string_view logprobs,
+                               NamedEvents* events) {
+  message_.Apply(event, RecordedCallId);
+  message_.AddLogprobs(event.kind, logprobs);
+  ChatChunk chunk{.text = event.text};
+  switch (event.kind) {
+    case OutputEventKind::kReasoning:
+    case OutputEventKind::kContent:
+      chunk.delta =
+          event.kind == OutputEventKind::kContent ? ChatDelta::kContent : ChatDelta::kReasoning;
+      chunk.logprobs = logprobs;
+      break;
+    case OutputEventKind::kCallStart:
+      chunk.delta = ChatDelta::kCallStart;
+      chunk.call_index = event.call_index;
+      chunk.call_id = message_.calls.back().id;
+      break;
+    case OutputEventKind::kArguments:
+      chunk.delta = ChatDelta::kArguments;
+      chunk.call_index = event.call_index;
+      break;
+    case OutputEventKind::kCallEnd:
+    case OutputEventKind::kStopMatched:
+      return;
+  }
+  Write(chunk, usage_in_chunks_, events);
+}
+
+void ChatReferenceWriter::End(const AnswerEnd& end, const UsageCounts& usage, NamedEvents* events) {
+  finish_.reason = end.reason;
+  JsonWriter json(&usage_json_);
+  WriteReferenceUsage(usage, counts_reasoning_, &json);
+  Write({.delta = ChatDelta::kFinish, .finish = &finish_}, usage_json_, events);
+}
+
+std::string ChatReferenceWriter::Body() const {
+  ChatAnswer body;
+  body.choices.push_back({.index = 0,
+                          .message = &message_,
+                          .finish = &finish_,
+                          .logprobs = has_logprobs_,
+                          .token_ids_json = {}});
+  body.usage_json = usage_json_;
+  return WriteChatBody(format_, body);
+}
+
+std::unique_ptr<AnswerWriter> MakeWriter(std::string_view dialect, const Recording& recording) {
+  if (dialect == "chat") return std::make_unique<ChatReferenceWriter>(recording);
+  MessagesFormat format;
+  format.id.append("resp-1");
+  format.model.push_back('m');
+  format.starts_in_reasoning = StartsInReasoning(recording);
+  format.reference = true;
+  return std::make_unique<MessagesWriter>(std::move(format), RecordedCallId);
+}
+
+// Runs a recording through the parser and a writer: what a client would have seen.
 class Replay {
  public:
-  Replay(const Tokenizer& tokenizer, Recording recording)
+  Replay(const Tokenizer& tokenizer, Recording recording, std::unique_ptr<AnswerWriter> writer)
       : tokenizer_(tokenizer),
         recording_(std::move(recording)),
         usage_(recording_.usage),
-        format_(RecordedFormat(recording_)),
+        writer_(std::move(writer)),
         pipeline_(tokenizer, recording_.parser),
         events_(&events_json_) {
     pipeline_.TrackTokens();
@@ -55,51 +152,49 @@ class Replay {
   void Push(const RecordedChunk& chunk);
   void PushIds(const RecordedChunk& chunk);
   bool EndsInsideCodePoint() const;
-  void Flush(std::vector<OutputEvent> events);
+  void Flush(const std::vector<OutputEvent>& events);
   std::string LogprobsOf(const OutputEvent& event);
-  void WriteChunk(ChatChunk chunk);
-  void End(std::string_view engine_reason);
-  std::string UsageJson();
-  std::string Body();
+  void Start();
+  void End(std::string_view engine_reason, std::optional<std::string> stop_string);
+  void CountReasoning();
+  void Note(const NamedEvents& events);
 
   const Tokenizer& tokenizer_;
   const Recording recording_;
   UsageCounts usage_;
-  ChatFormat format_;
+  const std::unique_ptr<AnswerWriter> writer_;
   OutputPipeline pipeline_;
   TokenLedger ledger_;
-  ChatMessage message_;
-  ChoiceFinish finish_;
+  std::string reasoning_;
   std::string events_json_;
   JsonWriter events_;
   std::vector<int32_t> waiting_ids_;  // end inside a code point
   std::vector<TokenLogprobs> waiting_logprobs_;
   int64_t event_index_ = -1;
   int64_t num_nan_ = 0;
-  bool wrote_role_ = false;
-  bool saw_ids_ = false;
-  bool saw_logprobs_ = false;
+  bool started_ = false;
+  bool ended_ = false;
 };
 
 std::string Replay::Run() {
   events_.BeginArray();
-  if (recording_.has_ready) WriteChunk({.delta = ChatDelta::kRole});
+  if (recording_.has_ready) Start();
   for (const RecordedChunk& chunk : recording_.chunks) {
     ++event_index_;
     Push(chunk);
-    if (!finish_.reason.empty()) break;
+    if (ended_) break;
   }
-  if (finish_.reason.empty()) {
+  if (!ended_) {
     // Without a finish notice the end of input ends the answer, one step later.
     event_index_ = static_cast<int64_t>(recording_.chunks.size()) + (recording_.finish ? 0 : 1);
     std::vector<OutputEvent> events;
     pipeline_.Finish(&events);
-    Flush(std::move(events));
-    if (finish_.reason.empty()) End(recording_.finish.value_or("stop"));
+    Flush(events);
+    if (!ended_) End(recording_.finish.value_or("stop"), std::nullopt);
   }
   events_.EndArray();
   std::string out = "{\"events\":" + events_json_;
-  out += ",\"final\":" + Body();
+  out += ",\"final\":" + writer_->Body();
   return out += '}';
 }
 
@@ -111,14 +206,12 @@ void Replay::Push(const RecordedChunk& chunk) {
   usage_.completion_tokens += chunk.num_tokens;
   std::vector<OutputEvent> events;
   pipeline_.PushText(chunk.text, &events);
-  Flush(std::move(events));
+  Flush(events);
 }
 
 // As the reference does, a chunk that ends inside a code point waits for the next one whole; what
 // waits at the end was never delivered and does not count.
 void Replay::PushIds(const RecordedChunk& chunk) {
-  saw_ids_ = true;
-  saw_logprobs_ = saw_logprobs_ || !chunk.logprobs.empty();
   waiting_ids_.insert(waiting_ids_.end(), chunk.ids.begin(), chunk.ids.end());
   waiting_logprobs_.insert(waiting_logprobs_.end(), chunk.logprobs.begin(), chunk.logprobs.end());
   waiting_logprobs_.resize(waiting_ids_.size());
@@ -129,7 +222,7 @@ void Replay::PushIds(const RecordedChunk& chunk) {
   for (size_t i = 0; i < ids.size(); ++i) ledger_.Add(ids[i], std::move(logprobs[i]));
   std::vector<OutputEvent> events;
   pipeline_.Push(ids, &events);
-  Flush(std::move(events));
+  Flush(events);
 }
 
 bool Replay::EndsInsideCodePoint() const {
@@ -140,40 +233,23 @@ bool Replay::EndsInsideCodePoint() const {
   return !bytes.empty();
 }
 
-void Replay::Flush(std::vector<OutputEvent> events) {
+void Replay::Flush(const std::vector<OutputEvent>& events) {
   for (const OutputEvent& event : events) {
-    message_.Apply(event, RecordedCallId);
-    const std::string logprobs = LogprobsOf(event);
-    message_.AddLogprobs(event.kind, logprobs);
-    switch (event.kind) {
-      case OutputEventKind::kReasoning:
-        WriteChunk({.delta = ChatDelta::kReasoning, .text = event.text, .logprobs = logprobs});
-        break;
-      case OutputEventKind::kContent:
-        WriteChunk({.delta = ChatDelta::kContent, .text = event.text, .logprobs = logprobs});
-        break;
-      case OutputEventKind::kCallStart:
-        WriteChunk({.delta = ChatDelta::kCallStart,
-                    .text = event.text,
-                    .call_index = event.call_index,
-                    .call_id = message_.calls.back().id});
-        break;
-      case OutputEventKind::kArguments:
-        WriteChunk(
-            {.delta = ChatDelta::kArguments, .text = event.text, .call_index = event.call_index});
-        break;
-      case OutputEventKind::kCallEnd:
-        break;
-      case OutputEventKind::kStopMatched:
-        End("stop");
-        break;
+    if (event.kind == OutputEventKind::kStopMatched) {
+      End("stop", event.text);
+      return;
     }
+    if (event.kind == OutputEventKind::kReasoning) reasoning_ += event.text;
+    Start();
+    NamedEvents named;
+    writer_->Take(event, LogprobsOf(event), &named);
+    Note(named);
   }
 }
 
 std::string Replay::LogprobsOf(const OutputEvent& event) {
   std::string out;
-  if (!saw_logprobs_) return out;
+  if (!recording_.has_logprobs) return out;
   JsonWriter json(&out);
   for (int64_t token : event.tokens) {
     const TokenRecord& record = ledger_.At(token);
@@ -182,60 +258,57 @@ std::string Replay::LogprobsOf(const OutputEvent& event) {
   return out;
 }
 
-void Replay::WriteChunk(ChatChunk chunk) {
-  if (!wrote_role_) {
-    wrote_role_ = true;
-    if (chunk.delta != ChatDelta::kRole) WriteChunk({.delta = ChatDelta::kRole});
+void Replay::Start() {
+  if (std::exchange(started_, true)) return;
+  NamedEvents named;
+  writer_->Start(recording_.usage, &named);
+  Note(named);
+}
+
+void Replay::End(std::string_view engine_reason, std::optional<std::string> stop_string) {
+  Start();
+  ended_ = true;
+  AnswerEnd end;
+  end.reason = engine_reason == "stop" && pipeline_.num_calls() > 0 ? "tool_calls" : engine_reason;
+  end.stop_string = std::move(stop_string);
+  CountReasoning();
+  NamedEvents named;
+  writer_->End(end, usage_, &named);
+  Note(named);
+}
+
+void Replay::CountReasoning() {
+  if (!CountsReasoning(recording_)) return;
+  std::vector<int32_t> ids;
+  tokenizer_.EncodeWithSpecials(reasoning_, &ids);
+  usage_.reasoning_tokens = static_cast<int64_t>(ids.size());
+}
+
+void Replay::Note(const NamedEvents& events) {
+  for (const NamedEvent& event : events) {
+    events_.BeginArray().Int(event_index_);
+    if (event.name.empty()) {
+      events_.Null();
+    } else {
+      events_.String(event.name);
+    }
+    events_.Raw(event.json).EndArray();
   }
-  const std::string usage = chunk.delta == ChatDelta::kFinish  ? UsageJson()
-                            : recording_.usage_field_in_chunks ? "null"
-                                                               : "";
-  chunk.usage_json = usage;
-  events_.BeginArray().Int(event_index_).Null().Raw(WriteChatChunk(format_, chunk)).EndArray();
-}
-
-void Replay::End(std::string_view engine_reason) {
-  const bool called = engine_reason == "stop" && pipeline_.num_calls() > 0;
-  finish_.reason = called ? "tool_calls" : engine_reason;
-  WriteChunk({.delta = ChatDelta::kFinish, .finish = &finish_});
-}
-
-std::string Replay::UsageJson() {
-  // The reference counts reasoning by encoding its text again, and only when it was given ids.
-  const bool counts_reasoning = saw_ids_ && format_.starts_in_reasoning;
-  if (counts_reasoning) {
-    std::vector<int32_t> ids;
-    tokenizer_.EncodeWithSpecials(message_.reasoning, &ids);
-    usage_.reasoning_tokens = static_cast<int64_t>(ids.size());
-  }
-  std::string out;
-  JsonWriter json(&out);
-  WriteReferenceUsage(usage_, counts_reasoning, &json);
-  return out;
-}
-
-std::string Replay::Body() {
-  ChatAnswer body;
-  body.choices.push_back({.index = 0,
-                          .message = &message_,
-                          .finish = &finish_,
-                          .logprobs = saw_logprobs_,
-                          .token_ids_json = {}});
-  const std::string usage = UsageJson();
-  body.usage_json = usage;
-  return WriteChatBody(format_, body);
 }
 
 }  // namespace
 
 Result<std::string> RunParse(const Tokenizer& tokenizer, std::string_view dialect,
                              std::string_view line) {
-  if (dialect != "chat") return InvalidRequest("unknown dialect: " + std::string(dialect));
-  DI_ASSIGN_OR_RETURN(Recording recording, ReadRecording(line));
+  if (dialect != "chat" && dialect != "messages") {
+    return InvalidRequest("unknown dialect: " + std::string(dialect));
+  }
+  DI_ASSIGN_OR_RETURN(Recording recording, ReadRecording(dialect, line));
   DI_ASSIGN_OR_RETURN(const SpecialTokens special, SpecialTokens::Resolve(tokenizer));
   recording.parser.think_end_id = special.think_end;
   recording.parser.dsml_id = special.dsml;
-  return Replay(tokenizer, std::move(recording)).Run();
+  std::unique_ptr<AnswerWriter> writer = MakeWriter(dialect, recording);
+  return Replay(tokenizer, std::move(recording), std::move(writer)).Run();
 }
 
 }  // namespace deepinfer

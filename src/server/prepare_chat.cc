@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/philox.h"
 #include "server/cache_controls.h"
 #include "server/error_response.h"
 #include "text/prompt_encoder.h"
@@ -27,8 +28,11 @@ std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatReques
 }  // namespace
 
 ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body) {
+  return PrepareRequest(model, ParseChatRequest(body, model.chat));
+}
+
+ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatRequest> request) {
   PreparedChat prepared;
-  ApiResult<ChatRequest> request = ParseChatRequest(body, model.chat);
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
   if (auto error = CheckRunnable(model, prepared.request)) return tl::unexpected(std::move(*error));
@@ -54,6 +58,37 @@ std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view mo
 std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
   if (max_tokens > 0) return std::nullopt;
   return UnsupportedParameterError("max_tokens", "Pre-warm requests are not supported");
+}
+
+ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& state,
+                                                         const ServedModel& model,
+                                                         const HttpRequest& http_request,
+                                                         const PreparedChat& prepared) {
+  const ChatRequest& request = prepared.request;
+  const ApiResult<int32_t> max_tokens =
+      ResolveMaxTokens(request, model.chat, static_cast<int64_t>(prepared.prompt_ids.size()),
+                       model.context.gateway->info().max_model_len);
+  if (!max_tokens) return tl::unexpected(max_tokens.error());
+  if (auto error = CheckGenerates(*max_tokens)) return tl::unexpected(std::move(*error));
+  EngineRequest base;
+  base.prompt_ids = prepared.prompt_ids;
+  base.sampling = request.sampling;
+  base.sampling.max_tokens = *max_tokens;
+  BanWords(*model.context.tokenizer, request.bad_words, &base.sampling);
+  base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
+  if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
+  base.forced_ids = request.test_hooks.force_ids;
+  base.forced_accepts = request.test_hooks.force_accept;
+  if (!request.test_hooks.force_text.empty()) {
+    model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
+  }
+  SetServerLimits(state, model, http_request, request, &base);
+  base.grammar = prepared.grammar.grammar;
+  std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
+  }
+  return requests;
 }
 
 void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,

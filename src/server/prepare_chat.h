@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/request.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
 #include "server/output_grammar.h"
@@ -23,8 +24,17 @@ struct PreparedChat {
   RequestGrammar grammar;
 };
 
-// Parses, renders and tokenises. Refuses what this build cannot run: images without vision.
+// Renders and tokenises what a dialect's parser made of a body. Refuses what this build cannot run:
+// images without vision.
+ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatRequest> request);
+// The same for a chat body.
 ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body);
+
+// One engine request per choice. context_length_exceeded when the prompt leaves no room.
+ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& state,
+                                                         const ServedModel& model,
+                                                         const HttpRequest& http_request,
+                                                         const PreparedChat& prepared);
 
 // 403 unless the key may use the model.
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model);

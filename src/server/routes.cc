@@ -35,6 +35,25 @@ constexpr Route kRoutes[] = {
      .pool = RoutePool::kTokenize,
      .handle = HandleCompletionsRender,
      .needs_model = true},
+    {.name = "/v1/messages",
+     .method = "POST",
+     .path = "/messages",
+     .pool = RoutePool::kPrepare,
+     .handle = HandleMessages,
+     .needs_model = true,
+     .generates = true},
+    {.name = "/v1/messages/count_tokens",
+     .method = "POST",
+     .path = "/messages/count_tokens",
+     .pool = RoutePool::kTokenize,
+     .handle = HandleCountTokens,
+     .needs_model = true},
+    {.name = "/v1/messages/render",
+     .method = "POST",
+     .path = "/messages/render",
+     .pool = RoutePool::kTokenize,
+     .handle = HandleMessagesRender,
+     .needs_model = true},
     {.name = "/v1/models",
      .method = "GET",
      .path = "/models",
@@ -121,10 +140,10 @@ constexpr Route kRoutes[] = {
 
 // Routes of the public APIs that clients try; they get their own error code.
 constexpr std::string_view kKnownElsewhere[] = {
-    "/responses",   "/messages",      "/embeddings",    "/audio",      "/images",
-    "/moderations", "/batches",       "/fine_tuning",   "/assistants", "/threads",
-    "/uploads",     "/vector_stores", "/realtime",      "/rerank",     "/score",
-    "/pooling",     "/classify",      "/conversations", "/evals",      "/containers",
+    "/responses",     "/embeddings",    "/audio",      "/images",     "/moderations",
+    "/batches",       "/fine_tuning",   "/assistants", "/threads",    "/uploads",
+    "/vector_stores", "/realtime",      "/rerank",     "/score",      "/pooling",
+    "/classify",      "/conversations", "/evals",      "/containers",
 };
 
 bool StripPrefix(std::string_view prefix, std::string_view* path) {
@@ -174,6 +193,12 @@ std::string_view CanonicalPath(std::string_view path) {
   if (!StripPrefix("/beta", &path)) StripPrefix("/anthropic", &path);
   StripPrefix("/v1", &path);
   return path;
+}
+
+bool SpeaksAnthropic(const HttpRequest& request) {
+  std::string_view path = request.path;
+  return StripPrefix("/anthropic", &path) || CanonicalPath(path).starts_with("/messages") ||
+         !request.Header("anthropic-version").empty();
 }
 
 RouteMatch MatchRoute(std::string_view method, std::string_view path) {

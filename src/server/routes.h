@@ -42,6 +42,9 @@ RouteMatch MatchRoute(std::string_view method, std::string_view path);
 // The path without the alias prefixes /beta, /anthropic and /v1, at most one of each.
 std::string_view CanonicalPath(std::string_view path);
 
+// A request of the Anthropic API: by its path, or by the header all its clients send.
+bool SpeaksAnthropic(const HttpRequest& request);
+
 // Text behind the prefix of a takes_suffix route, percent-decoded; valid UTF-8.
 std::string RouteSuffix(const HttpRequest& request);
 
@@ -49,6 +52,7 @@ std::string RouteSuffix(const HttpRequest& request);
 using RouteHandler = void(ServerState& state, const std::shared_ptr<HttpExchange>& exchange);
 RouteHandler HandleChatCompletions, HandleChatRender;                      // routes_chat.cc
 RouteHandler HandleCompletions, HandleCompletionsRender;                   // routes_completions.cc
+RouteHandler HandleMessages, HandleMessagesRender, HandleCountTokens;      // routes_messages.cc
 RouteHandler HandleModels, HandleModel;                                    // routes_models.cc
 RouteHandler HandleTokenize, HandleDetokenize, HandleTokenizerInfo;        // routes_tokenize.cc
 RouteHandler HandleLive, HandleHealth, HandleReady, HandleHealthGenerate;  // routes_health.cc

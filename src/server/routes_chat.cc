@@ -2,7 +2,6 @@
 #include <ctime>
 #include <utility>
 
-#include "base/philox.h"
 #include "server/error_response.h"
 #include "server/generation.h"
 #include "server/json_writer.h"
@@ -45,32 +44,6 @@ ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedMo
   return options;
 }
 
-// One engine request per choice.
-std::vector<EngineRequest> MakeEngineRequests(const ServerState& state, const ServedModel& model,
-                                              const HttpRequest& http_request,
-                                              const PreparedChat& prepared, int32_t max_tokens) {
-  const ChatRequest& request = prepared.request;
-  EngineRequest base;
-  base.prompt_ids = prepared.prompt_ids;
-  base.sampling = request.sampling;
-  base.sampling.max_tokens = max_tokens;
-  BanWords(*model.context.tokenizer, request.bad_words, &base.sampling);
-  base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
-  if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
-  base.forced_ids = request.test_hooks.force_ids;
-  base.forced_accepts = request.test_hooks.force_accept;
-  if (!request.test_hooks.force_text.empty()) {
-    model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
-  }
-  SetServerLimits(state, model, http_request, request, &base);
-  base.grammar = prepared.grammar.grammar;
-  std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
-  }
-  return requests;
-}
-
 }  // namespace
 
 void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
@@ -83,11 +56,9 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
   if (auto error = CheckModelAllowed(http_request.key, request.model)) {
     return RespondError(*exchange, *error);
   }
-  const ApiResult<int32_t> max_tokens =
-      ResolveMaxTokens(request, model->chat, static_cast<int64_t>(prepared->prompt_ids.size()),
-                       model->context.gateway->info().max_model_len);
-  if (!max_tokens) return RespondError(*exchange, max_tokens.error());
-  if (auto error = CheckGenerates(*max_tokens)) return RespondError(*exchange, *error);
+  ApiResult<std::vector<EngineRequest>> requests =
+      MakeEngineRequests(state, *model, http_request, *prepared);
+  if (!requests) return RespondError(*exchange, requests.error());
   if (!request.add_generation_prompt && !request.conversation.continues_last_turn()) {
     return RespondError(*exchange, UnsupportedParameterError(
                                        "add_generation_prompt",
@@ -99,7 +70,7 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
   plan.model = model;
   plan.model_name = request.model;
   plan.stream = request.stream.stream;
-  plan.requests = MakeEngineRequests(state, *model, http_request, *prepared, *max_tokens);
+  plan.requests = std::move(*requests);
   plan.grammar_path = prepared->grammar.path;
   ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   plan.id = options.id;

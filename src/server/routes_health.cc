@@ -53,8 +53,9 @@ std::optional<HttpResponse> StalledResponse(const ServerState& state) {
 
 }  // namespace
 
-HttpResponse UnavailableResponse(const ServerState& state, const ApiError& error) {
-  HttpResponse response = ErrorResponse(error);
+HttpResponse UnavailableResponse(const ServerState& state, const HttpRequest& request,
+                                 const ApiError& error) {
+  HttpResponse response = ErrorResponse(request, error);
   if (state.model() != nullptr || state.progress == nullptr) return response;
   // The members go behind "error", in the same object.
   response.body.pop_back();

@@ -11,6 +11,7 @@ struct ServerState;
 
 // The answer of API routes while no generation can start: the error body plus phase, done and
 // total of the load.
-HttpResponse UnavailableResponse(const ServerState& state, const ApiError& error);
+HttpResponse UnavailableResponse(const ServerState& state, const HttpRequest& request,
+                                 const ApiError& error);
 
 }  // namespace deepinfer

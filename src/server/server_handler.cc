@@ -21,7 +21,7 @@ constexpr double kMostRetryS = 60;
 
 HttpResponse Refuse(const HttpRequest& request, const ApiError& error) {
   NoteError(request, error.code);
-  return ErrorResponse(error);
+  return ErrorResponse(request, error);
 }
 
 // A path as error messages repeat it: readable and bounded.
@@ -223,7 +223,7 @@ std::optional<HttpResponse> ServerHandler::CheckState(const HttpRequest& request
   // Routes that only read the model go on while the server drains.
   if (!error || (!route.generates && state_->model() != nullptr)) return std::nullopt;
   NoteError(request, error->code);
-  return UnavailableResponse(*state_, *error);
+  return UnavailableResponse(*state_, request, *error);
 }
 
 void ServerHandler::Handle(std::shared_ptr<HttpExchange> exchange) {
@@ -247,9 +247,11 @@ void ServerHandler::Done(const HttpRequest& request, const HttpOutcome& outcome)
   request.record->Leave();
 }
 
-HttpResponse ServerHandler::Error(int status, std::string_view code, std::string_view message) {
+HttpResponse ServerHandler::Error(const HttpRequest& request, int status, std::string_view code,
+                                  std::string_view message) {
   state_->metrics.OnError(code);
-  return ErrorResponse(ServeError(status, status >= 500 ? "server_error" : "invalid_request_error",
+  return ErrorResponse(request,
+                       ServeError(status, status >= 500 ? "server_error" : "invalid_request_error",
                                   std::string(code), std::string(message)));
 }
 

@@ -21,7 +21,8 @@ class ServerHandler final : public HttpHandler {
   std::optional<HttpResponse> Admit(HttpRequest& request) override;
   void Handle(std::shared_ptr<HttpExchange> exchange) override;
   void Done(const HttpRequest& request, const HttpOutcome& outcome) override;
-  HttpResponse Error(int status, std::string_view code, std::string_view message) override;
+  HttpResponse Error(const HttpRequest& request, int status, std::string_view code,
+                     std::string_view message) override;
 
  private:
   void AddCorsHeaders(HttpRequest& request) const;

@@ -3,9 +3,7 @@
 #include "server/json_writer.h"
 
 namespace deepinfer {
-namespace {
-
-void WriteExtension(const UsageCounts& usage, JsonWriter* json) {
+void WriteUsageExtension(const UsageCounts& usage, JsonWriter* json) {
   json->Key("deepinfer").BeginObject();
   json->Field("cached_tokens", usage.cached_tokens);
   json->Field("computed_tokens", usage.computed_tokens);
@@ -20,8 +18,6 @@ void WriteExtension(const UsageCounts& usage, JsonWriter* json) {
   json->Field("draft_accepted_tokens", usage.draft_accepted_tokens);
   json->EndObject();
 }
-
-}  // namespace
 
 void TakePromptCounters(const RequestCounters& counters, UsageCounts* usage) {
   usage->prompt_tokens = counters.prompt_tokens;
@@ -58,7 +54,7 @@ void WriteOpenAiUsage(const UsageCounts& usage, bool extension, JsonWriter* json
   json->EndObject();
   json->Field("prompt_cache_hit_tokens", usage.cached_tokens);
   json->Field("prompt_cache_miss_tokens", usage.prompt_tokens - usage.cached_tokens);
-  if (extension) WriteExtension(usage, json);
+  if (extension) WriteUsageExtension(usage, json);
   json->EndObject();
 }
 

@@ -35,6 +35,9 @@ void AddOutputCounters(const RequestCounters& counters, UsageCounts* usage);
 // usage.deepinfer.
 void WriteOpenAiUsage(const UsageCounts& usage, bool extension, JsonWriter* json);
 
+// "deepinfer": {...}, the member every surface has unless it is switched off.
+void WriteUsageExtension(const UsageCounts& usage, JsonWriter* json);
+
 // The form of the official conversion rules: without the extension and the fields that are always
 // zero there; reasoning tokens only where they were counted.
 void WriteReferenceUsage(const UsageCounts& usage, bool has_reasoning_tokens, JsonWriter* json);

@@ -105,6 +105,22 @@ bool Conversation::continues_last_turn() const {
   return assistant != nullptr && assistant->unfinished;
 }
 
+void ResolveAddedTools(Conversation* conversation) {
+  const std::vector<Tool>& tools = conversation->tools;
+  std::erase_if(conversation->turns, [&](Turn& turn) {
+    auto* system = std::get_if<SystemTurn>(&turn);
+    if (system == nullptr || system->added_tools.empty()) return false;
+    std::vector<Tool> known;
+    for (const Tool& added : system->added_tools) {
+      const auto found = std::find_if(tools.begin(), tools.end(),
+                                      [&](const Tool& tool) { return tool.name == added.name; });
+      if (found != tools.end()) known.push_back(*found);
+    }
+    system->added_tools = std::move(known);
+    return system->added_tools.empty() && system->parts.empty();
+  });
+}
+
 void NormalizeTurns(Conversation* conversation) {
   if (conversation->form == PromptForm::kV4) {
     MoveSystemTurnsToFront(&conversation->turns);

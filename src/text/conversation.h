@@ -53,6 +53,8 @@ struct Tool {
   std::string name;  // with its namespace: "ns::name"
   std::string description;
   std::string parameters_json = "{}";
+  // Left out of the list in front until a system turn adds it. Never set in V4 conversations.
+  bool deferred = false;
 };
 
 struct ToolCall {
@@ -63,6 +65,7 @@ struct ToolCall {
 
 struct SystemTurn {
   std::vector<ContentPart> parts;
+  std::vector<Tool> added_tools{};  // become visible here (V4.1 only)
 };
 
 using UserPart = std::variant<ContentPart, ToolResult>;
@@ -84,12 +87,7 @@ struct AssistantTurn {
   bool unfinished = false;
 };
 
-// Tools that became visible in the middle of a conversation (V4.1 only).
-struct ToolUpdateTurn {
-  std::vector<Tool> tools;
-};
-
-using Turn = std::variant<SystemTurn, UserTurn, ReminderTurn, AssistantTurn, ToolUpdateTurn>;
+using Turn = std::variant<SystemTurn, UserTurn, ReminderTurn, AssistantTurn>;
 
 // Named steps of reasoning effort. V4.1 renders the number, V4 one of three paragraphs.
 inline constexpr int32_t kEffortLow = 50;
@@ -104,7 +102,7 @@ struct Conversation {
   bool thinking = true;
   int32_t effort = kEffortHigh;  // 1..100, read only when thinking
   std::vector<Turn> turns;
-  std::vector<Tool> tools;  // those the prompt lists; empty when tool_mode is kNone
+  std::vector<Tool> tools;  // those that may be called; empty when tool_mode is kNone
   ToolMode tool_mode = ToolMode::kNone;
   std::optional<std::string> response_schema_json;  // written by JsonForPrompt
 
@@ -112,6 +110,11 @@ struct Conversation {
   bool continues_last_turn() const;
   bool tools_in_effect() const { return tool_mode != ToolMode::kNone && !tools.empty(); }
 };
+
+// Completes the tools that system turns add, given by name alone, from the tools that may be
+// called; others are dropped, and with them system turns that had nothing else. Before
+// NormalizeTurns.
+void ResolveAddedTools(Conversation* conversation);
 
 // Brings the turns into the order the prompt form knows (encoding.md §4 rules 1 and 2): joins
 // neighbouring user turns, puts the tool results of each into the order of the calls of the

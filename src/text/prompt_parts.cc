@@ -110,6 +110,11 @@ UserTask TaskOf(const Turn& turn) {
   return user == nullptr ? UserTask::kNone : user->task;
 }
 
+std::vector<Tool> WithoutDeferred(std::vector<Tool> tools) {
+  std::erase_if(tools, [](const Tool& tool) { return tool.deferred; });
+  return tools;
+}
+
 }  // namespace
 
 const FormStyle kStyleV41 = {.form = PromptForm::kV41,
@@ -238,11 +243,17 @@ void AppendToolsBlock(const FormStyle& style, const std::vector<Tool>& tools, Se
     } else if (name == "parameter") {
       out->Text(style.parameter);
     } else {
-      AppendToolLines(tools, out);
+      AppendToolLines(WithoutDeferred(tools), out);
     }
     rest.remove_prefix(close + 1);
   }
   out->Format(rest);
+}
+
+void AppendAddedTools(const std::vector<Tool>& tools, SegmentBuilder* out) {
+  if (tools.empty()) return;
+  out->Text(kToolUpdateBlock);
+  AppendToolLines(tools, out);
 }
 
 void AppendResponseSchema(std::string_view schema_json, SegmentBuilder* out) {
@@ -282,13 +293,10 @@ void AppendTurns(const FormStyle& style, const Conversation& conversation,
     if (const auto* system = std::get_if<SystemTurn>(&turns[i])) {
       out->Special(kSystemString);
       AppendContentParts(style, system->parts, out);
+      AppendAddedTools(system->added_tools, out);
     } else if (const auto* reminder = std::get_if<ReminderTurn>(&turns[i])) {
       out->Special(kLatestReminderString);
       out->Text(reminder->text);
-    } else if (const auto* update = std::get_if<ToolUpdateTurn>(&turns[i])) {
-      out->Special(kSystemString);
-      out->Text(kToolUpdateBlock);
-      AppendToolLines(update->tools, out);
     } else if (const auto* user = std::get_if<UserTurn>(&turns[i])) {
       AppendUserTurn(style, *user, out);
       if (user->task != UserTask::kNone) AppendTask(user->task, conversation.thinking, out);

@@ -62,6 +62,9 @@ void AppendToolsBlock(const FormStyle& style, const std::vector<Tool>& tools, Se
 // One JSON line per tool, joined with NL.
 void AppendToolLines(const std::vector<Tool>& tools, SegmentBuilder* out);
 
+// The block that names tools which become visible at this place; nothing for none.
+void AppendAddedTools(const std::vector<Tool>& tools, SegmentBuilder* out);
+
 // The block that states the schema of the answer.
 void AppendResponseSchema(std::string_view schema_json, SegmentBuilder* out);
 

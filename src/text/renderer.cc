@@ -27,6 +27,7 @@ size_t AppendHeadV41(const Conversation& conversation, SegmentBuilder* out) {
   if (system != nullptr) AppendContentParts(kStyleV41, system->parts, out);
   if (has_tools) AppendToolsBlock(kStyleV41, conversation.tools, out);
   if (has_schema) AppendResponseSchema(*conversation.response_schema_json, out);
+  if (system != nullptr) AppendAddedTools(system->added_tools, out);
   return system == nullptr ? 0 : 1;
 }
 

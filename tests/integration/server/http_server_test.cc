@@ -22,7 +22,7 @@ using testing::TestClient;
 class EchoHandler : public HttpHandler {
  public:
   std::optional<HttpResponse> Admit(HttpRequest& request) override {
-    if (request.path == "/refuse") return Error(404, "unknown_url", "no");
+    if (request.path == "/refuse") return Error(request, 404, "unknown_url", "no");
     request.answer_headers.push_back({"x-admitted", "yes"});
     return std::nullopt;
   }
@@ -51,7 +51,8 @@ class EchoHandler : public HttpHandler {
     changed_.notify_all();
   }
 
-  HttpResponse Error(int status, std::string_view code, std::string_view) override {
+  HttpResponse Error(const HttpRequest&, int status, std::string_view code,
+                     std::string_view) override {
     return {.status = status, .body = std::string(code)};
   }
 

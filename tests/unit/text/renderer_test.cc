@@ -191,9 +191,9 @@ TEST(Renderer, GenerationHeaderCanBeLeftOut) {
             "<｜begin▁of▁sentence｜><｜User｜>u");
 }
 
-TEST(Renderer, ToolUpdateListsTheSchemasThatBecameVisible) {
+TEST(Renderer, SystemTurnListsTheSchemasThatBecomeVisible) {
   Conversation conversation =
-      ChatMode({User("u"), ToolUpdateTurn{{{"f", "", "{}"}, {"g", "", "{}"}}}});
+      ChatMode({User("u"), SystemTurn{{}, {{"f", "", "{}"}, {"g", "", "{}"}}}});
   EXPECT_EQ(PromptOf(conversation),
             "<｜begin▁of▁sentence｜><｜User｜>u<｜System｜>\n\n### Updated Tool Schemas\n\n"
             "{\"name\": \"f\", \"description\": \"\", \"parameters\": {}}\n"

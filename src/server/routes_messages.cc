@@ -1,0 +1,110 @@
+// POST /v1/messages, its count of tokens and its render form (api.md §10).
+#include <utility>
+
+#include "server/block_answer.h"
+#include "server/chat_format.h"
+#include "server/error_response.h"
+#include "server/generation.h"
+#include "server/json_writer.h"
+#include "server/messages_request.h"
+#include "server/messages_writer.h"
+#include "server/prepare_chat.h"
+#include "server/render_answer.h"
+#include "server/request_id.h"
+#include "server/routes.h"
+#include "text/prompt_encoder.h"
+
+namespace deepinfer {
+namespace {
+
+struct PreparedMessages {
+  PreparedChat chat;
+  CacheMarks cache_marks;
+};
+
+ApiResult<PreparedMessages> Prepare(const ServedModel& model, std::string_view body) {
+  ApiResult<MessagesRequest> request = ParseMessagesRequest(body, model.chat);
+  if (!request) return tl::unexpected(std::move(request.error()));
+  PreparedMessages prepared;
+  prepared.cache_marks = request->cache_marks;
+  ApiResult<PreparedChat> chat = PrepareRequest(model, std::move(request->common));
+  if (!chat) return tl::unexpected(std::move(chat.error()));
+  prepared.chat = std::move(*chat);
+  return prepared;
+}
+
+MessagesFormat MakeFormat(const ServerState& state, const PreparedMessages& prepared) {
+  const ChatRequest& request = prepared.chat.request;
+  MessagesFormat format;
+  format.id = MakeRandomId("msg_");
+  format.model = request.model;
+  format.starts_in_reasoning = request.parsing.start == OutputStart::kReasoningStart ||
+                               request.parsing.start == OutputStart::kReasoningContinuation;
+  format.counts_cache_writes = prepared.cache_marks.count > 0;
+  format.cache_lives_1h = prepared.cache_marks.last_lives_1h;
+  format.usage_extension = state.options.usage_extension;
+  return format;
+}
+
+BlockAnswerOptions MakeAnswerOptions(const ServedModel& model, const ChatRequest& request,
+                                     int32_t max_tokens) {
+  BlockAnswerOptions options;
+  options.tokens.eos_token_id = model.context.gateway->info().eos_token_id;
+  options.tokens.parser = MakeParserSettings(request.parsing, model.context.special);
+  options.limited_by_context = !request.max_tokens || max_tokens < *request.max_tokens;
+  return options;
+}
+
+}  // namespace
+
+void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const HttpRequest& http_request = exchange->request();
+  ApiResult<PreparedMessages> prepared = Prepare(*model, http_request.body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  const ChatRequest& request = prepared->chat.request;
+  state.metrics.OnUnknownFields(request.unknown_fields);
+  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
+    return RespondError(*exchange, *error);
+  }
+  ApiResult<std::vector<EngineRequest>> requests =
+      MakeEngineRequests(state, *model, http_request, prepared->chat);
+  if (!requests) return RespondError(*exchange, requests.error());
+
+  GenerationPlan plan;
+  plan.model = model;
+  plan.model_name = request.model;
+  plan.stream = request.stream.stream;
+  plan.requests = std::move(*requests);
+  plan.grammar_path = prepared->chat.grammar.path;
+  MessagesFormat format = MakeFormat(state, *prepared);
+  plan.id = format.id;
+  plan.answer =
+      MakeBlockAnswer(*model->context.tokenizer,
+                      MakeAnswerOptions(*model, request, plan.requests.front().sampling.max_tokens),
+                      std::make_unique<MessagesWriter>(std::move(format), NewToolCallId));
+  StartGeneration(state, exchange, std::move(plan));
+}
+
+void HandleCountTokens(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const ApiResult<PreparedMessages> prepared = Prepare(*model, exchange->request().body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  HttpResponse response;
+  JsonWriter json(&response.body);
+  const auto count = static_cast<int64_t>(prepared->chat.prompt_ids.size());
+  json.BeginObject().Field("input_tokens", count).EndObject();
+  exchange->Respond(std::move(response));
+}
+
+void HandleMessagesRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const ApiResult<PreparedMessages> prepared = Prepare(*model, exchange->request().body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  HttpResponse response;
+  JsonWriter json(&response.body);
+  WriteRendered(BuildPromptText(prepared->chat.segments).prompt, prepared->chat.prompt_ids, &json);
+  exchange->Respond(std::move(response));
+}
+
+}  // namespace deepinfer
