@@ -18,7 +18,7 @@ class EncodeCommand final : public Command {
     sub->add_option("DIR", dir_, "Folder with tokenizer.json, or a model folder")->required();
     sub->add_option("--dialect", dialect_, "Request dialect")
         ->required()
-        ->check(CLI::IsMember({"chat", "messages"}));
+        ->check(CLI::IsMember({"chat", "messages", "responses"}));
     sub->add_option("--option", options_, "Conversion option as name=json; may repeat");
     sub->footer(
         "Prints one JSON line: prompt, ids, special_ranges, ... or an error object with exit\n"

@@ -18,7 +18,7 @@ class ParseCommand final : public Command {
     sub->add_option("DIR", dir_, "Folder with tokenizer.json, or a model folder")->required();
     sub->add_option("--dialect", dialect_, "Response dialect")
         ->required()
-        ->check(CLI::IsMember({"chat", "messages"}));
+        ->check(CLI::IsMember({"chat", "messages", "responses"}));
     sub->footer(
         "Each line on stdin is {\"request\",\"options\",\"chunks\",\"finish\"}; each gives one "
         "line "

@@ -43,6 +43,7 @@ struct BodyMessage {
 
 struct BodyTool {
   std::string name;
+  std::string prompt_name;      // name in the prompt; "": from name and namespace
   std::string name_path;        // for messages: tools[2].function.name
   std::string parameters_path;  // tools[2].function.parameters
   std::optional<std::string> description;
@@ -109,6 +110,7 @@ struct ChatBody {
   BodyTemplateArguments template_arguments;
 
   std::vector<BodyTool> tools;
+  std::optional<ApiError> tool_fault;  // of their names, found while reading
   std::optional<BodyToolChoice> tool_choice;
   std::optional<bool> parallel_tool_calls;
   std::optional<BodyResponseFormat> response_format;

@@ -29,6 +29,8 @@ std::string JoinTexts(const std::vector<std::string>& texts, std::string_view se
 // An ApiError of stage "convert".
 ApiError Refuse(std::string param, std::string message, std::string code = "invalid_value");
 
+// Letters, digits, '_' and '-', at least one.
+Refusal CheckToolName(const std::string& name, const std::string& path);
 Refusal CheckToolNames(const ChatBody& body, const ChatRequestOptions& options);
 // Turns and images. Precondition: request->conversation has its form and thinking set.
 Refusal ConvertMessages(const ChatBody& body, const ChatRequestOptions& options,

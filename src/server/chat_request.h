@@ -48,9 +48,11 @@ struct ChatRequestOptions {
   bool test_hooks = false;              // reads test_force_ids and its siblings
   bool read_template_arguments = true;  // chat_template_kwargs
   // Messages and Responses.
-  bool drop_server_tools = false;   // tools the server would run: dropped, else 400
-  bool messages_any_forces = true;  // tool_choice any is enforced; off: same as auto
-  bool messages_prefill = false;    // a final assistant message is continued
+  bool drop_server_tools = false;    // tools the server would run: dropped, else 400
+  bool reject_server_tools = false;  // Responses drops them otherwise
+  bool responses_extensions = true;  // kept history and input without a readable item are 400
+  bool messages_any_forces = true;   // tool_choice any is enforced; off: same as auto
+  bool messages_prefill = false;     // a final assistant message is continued
   bool messages_extensions = true;  // output_config.format, redacted_thinking, tools of type custom
   bool check_regex = true;          // a malformed expression is 400 before it is compiled
   int32_t unknown_model_status = 404;

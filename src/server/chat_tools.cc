@@ -45,6 +45,7 @@ std::string JoinName(const std::optional<std::string>& outer,
 }
 
 std::string FullName(const BodyTool& tool) {
+  if (!tool.prompt_name.empty()) return tool.prompt_name;
   return JoinName(tool.outer_namespace, tool.inner_namespace, tool.name);
 }
 
@@ -184,19 +185,25 @@ void SetToolConstraint(std::vector<ConvertedTool> tools, bool forced, ChatReques
 
 }  // namespace
 
+Refusal CheckToolName(const std::string& name, const std::string& path) {
+  if (name.empty()) {
+    return Refuse(path, fmt::format("Invalid '{}': empty string. Expected a string with minimum "
+                                    "length 1, but got an empty string instead.",
+                                    path));
+  }
+  if (!std::all_of(name.begin(), name.end(), IsNameChar)) {
+    return Refuse(path, fmt::format("Invalid '{}': string does not match pattern. Expected a "
+                                    "string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
+                                    path));
+  }
+  return std::nullopt;
+}
+
 Refusal CheckToolNames(const ChatBody& body, const ChatRequestOptions& options) {
+  if (body.tool_fault) return body.tool_fault;
   for (size_t i = 0; i < body.tools.size(); ++i) {
-    const std::string& name = body.tools[i].name;
-    const std::string& path = body.tools[i].name_path;
-    if (name.empty()) {
-      return Refuse(path, fmt::format("Invalid '{}': empty string. Expected a string with minimum "
-                                      "length 1, but got an empty string instead.",
-                                      path));
-    }
-    if (!std::all_of(name.begin(), name.end(), IsNameChar)) {
-      return Refuse(path, fmt::format("Invalid '{}': string does not match pattern. Expected a "
-                                      "string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
-                                      path));
+    if (Refusal refusal = CheckToolName(body.tools[i].name, body.tools[i].name_path)) {
+      return refusal;
     }
     if (Refusal refusal = CheckNamespace(body.tools[i], i)) return refusal;
   }

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "server/chat_request.h"
 #include "server/messages_request.h"
+#include "server/responses_request.h"
 #include "text/json_text.h"
 #include "text/prompt_encoder.h"
 #include "text/python_json.h"
@@ -22,7 +23,6 @@ namespace json = boost::json;
 constexpr int kErrorExitCode = 2;
 
 struct ToolOptions {
-  std::string dialect;
   ChatRequestOptions chat;
   std::map<std::string, PromptForm, std::less<>> models = {
       {"DeepSeek-V4-Pro", PromptForm::kV4}, {"DeepSeek-V4.1-Flash", PromptForm::kV41}};
@@ -42,6 +42,7 @@ void UseOfficialRules(ChatRequestOptions* options) {
   options->served_models = "DeepSeek-V4-Pro, DeepSeek-V4.1-Flash";
   options->messages_any_forces = false;
   options->messages_extensions = false;
+  options->responses_extensions = false;
 }
 
 std::optional<PromptForm> FormOf(const json::value& value) {
@@ -103,7 +104,8 @@ Status ReadOption(std::string_view name, const json::value& value, ToolOptions* 
     const bool drops = value.is_string() && value.get_string() == "drop";
     const bool rejects = value.is_string() && value.get_string() == "reject";
     if (!drops && !rejects) return BadValue(name);
-    if (name.starts_with(options->dialect)) options->chat.drop_server_tools = drops;
+    if (name.starts_with("messages")) options->chat.drop_server_tools = drops;
+    if (name.starts_with("responses")) options->chat.reject_server_tools = rejects;
     return OkStatus();
   }
   return InvalidRequest("unknown option " + std::string(name));
@@ -250,14 +252,33 @@ EncodeOutcome ErrorOutcome(const ApiError& error) {
   return {PythonJson(body), kErrorExitCode};
 }
 
-Result<ApiResult<ChatRequest>> Parse(const ToolOptions& options, std::string_view body) {
-  if (options.dialect == "chat") return ParseChatRequest(body, options.chat);
-  if (options.dialect == "messages") {
-    ApiResult<MessagesRequest> request = ParseMessagesRequest(body, options.chat);
-    if (!request) return ApiResult<ChatRequest>(tl::unexpected(std::move(request.error())));
-    return ApiResult<ChatRequest>(std::move(request->common));
+using ToolMap = std::map<std::string, ResponsesTool, std::less<>>;
+
+Result<ApiResult<ChatRequest>> Parse(std::string_view dialect, const ChatRequestOptions& options,
+                                     std::string_view body, ToolMap* tools) {
+  const auto common_of = [](auto request) -> ApiResult<ChatRequest> {
+    if (!request) return tl::unexpected(std::move(request.error()));
+    return std::move(request->common);
+  };
+  if (dialect == "chat") return ParseChatRequest(body, options);
+  if (dialect == "messages") return common_of(ParseMessagesRequest(body, options));
+  if (dialect == "responses") {
+    ApiResult<ResponsesRequest> request = ParseResponsesRequest(body, options);
+    if (request) *tools = request->tools;
+    return common_of(std::move(request));
   }
-  return InvalidRequest("unknown dialect " + options.dialect);
+  return InvalidRequest("unknown dialect " + std::string(dialect));
+}
+
+// name in the prompt -> [namespace, name], of the declared tools that have a namespace.
+json::object NamespaceMap(const ToolMap& tools) {
+  json::object map;
+  for (const auto& [name, tool] : tools) {
+    if (tool.is_declared && !tool.name_space.empty()) {
+      map[name] = json::array{tool.name_space, tool.name};
+    }
+  }
+  return map;
 }
 
 }  // namespace
@@ -266,16 +287,21 @@ Result<EncodeOutcome> RunEncode(const Tokenizer& tokenizer, std::string_view dia
                                 const std::vector<std::pair<std::string, std::string>>& options,
                                 std::string_view body) {
   ToolOptions tool_options;
-  tool_options.dialect = dialect;
   DI_RETURN_IF_ERROR(ReadOptions(options, &tool_options));
 
-  DI_ASSIGN_OR_RETURN(const ApiResult<ChatRequest> request, Parse(tool_options, body));
+  ToolMap tools;
+  DI_ASSIGN_OR_RETURN(const ApiResult<ChatRequest> request,
+                      Parse(dialect, tool_options.chat, body, &tools));
   if (!request) return ErrorOutcome(request.error());
   const std::vector<Segment> segments =
       Render(request->conversation, {.add_generation_header = request->add_generation_prompt});
   DI_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, EncodeSegments(tokenizer, segments));
   const PromptText prompt = BuildPromptText(segments, kImagePlaceholderOfVectors);
-  return EncodeOutcome{PythonJson(SuccessObject(*request, prompt, ids)), 0};
+  json::object result = SuccessObject(*request, prompt, ids);
+  if (json::object map = NamespaceMap(tools); !map.empty()) {
+    result["namespace_tool_map"] = std::move(map);
+  }
+  return EncodeOutcome{PythonJson(result), 0};
 }
 
 }  // namespace deepinfer

@@ -50,6 +50,7 @@ void ReadImage(ObjectReader* block, ReadState* state, MessagesBlock* result) {
   switch (source.RequiredOneOf("type", kSources)) {
     case 0:
       result->media_type = kTypes[source.RequiredOneOf("media_type", kTypes)];
+      if (result->media_type == "image/jpg") result->media_type = "image/jpeg";
       result->text = source.RequiredString("data");
       break;
     case 1:

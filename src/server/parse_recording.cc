@@ -126,27 +126,35 @@ Status ReadParsing(const json::value& parsing, Recording* recording) {
   return OkStatus();
 }
 
-ApiResult<ChatRequest> ParseRequest(std::string_view dialect, const std::string& body,
-                                    const ChatRequestOptions& options) {
-  if (dialect != "messages") return ParseChatRequest(body, options);
-  ApiResult<MessagesRequest> request = ParseMessagesRequest(body, options);
-  if (!request) return tl::unexpected(std::move(request.error()));
-  return std::move(request->common);
-}
-
-Status DeriveParsing(std::string_view dialect, const json::value& line, const json::value& request,
-                     Recording* recording) {
+// The settings that follow from the request, and for Responses what the answer needs of it.
+Status ReadFromRequest(std::string_view dialect, const json::value& line,
+                       const json::value& request, Recording* recording) {
   ChatRequestOptions options;
   options.forced_tools_in_thinking = true;
   const json::value* given = Find(line, "options");
   if (given != nullptr && Find(*given, "default_thinking_mode") != nullptr) {
     options.default_thinking = IsTrue(Find(*given, "default_thinking_mode"));
   }
-  ApiResult<ChatRequest> parsed = ParseRequest(dialect, json::serialize(request), options);
-  if (!parsed) return InvalidRequest("request: " + parsed.error().message);
-  recording->parser = MakeParserSettings(parsed->parsing, SpecialTokens());
-  recording->thinking = parsed->conversation.thinking;
-  return OkStatus();
+  const auto take = [&](const auto& parsed, const auto& common_of) -> Status {
+    if (!parsed) return InvalidRequest("request: " + parsed.error().message);
+    const ChatRequest& common = common_of(*parsed);
+    recording->parser = MakeParserSettings(common.parsing, SpecialTokens());
+    recording->thinking = common.conversation.thinking;
+    return OkStatus();
+  };
+  const auto common_member = [](const auto& parsed) -> const ChatRequest& { return parsed.common; };
+  const std::string body = json::serialize(request);
+  if (dialect == "messages") return take(ParseMessagesRequest(body, options), common_member);
+  if (dialect == "responses") {
+    ApiResult<ResponsesRequest> parsed = ParseResponsesRequest(body, options);
+    if (parsed) {
+      recording->echo_json = std::move(parsed->echo_json);
+      recording->tools = std::move(parsed->tools);
+    }
+    return take(parsed, common_member);
+  }
+  return take(ParseChatRequest(body, options),
+              [](const ChatRequest& parsed) -> const ChatRequest& { return parsed; });
 }
 
 Status ReadRequest(std::string_view dialect, const json::value& line, Recording* recording) {
@@ -157,9 +165,16 @@ Status ReadRequest(std::string_view dialect, const json::value& line, Recording*
         stream_options != nullptr && IsTrue(Find(*stream_options, "include_usage"));
     recording->usage_field_in_chunks = include_usage || !IsTrue(Find(*request, "stream"));
   }
-  if (const json::value* parsing = Find(line, "parsing")) return ReadParsing(*parsing, recording);
-  if (request == nullptr) return InvalidRequest("expected `request` or `parsing`");
-  return DeriveParsing(dialect, line, *request, recording);
+  const json::value* parsing = Find(line, "parsing");
+  if (request == nullptr && parsing == nullptr) {
+    return InvalidRequest("expected `request` or `parsing`");
+  }
+  if (request != nullptr && (parsing == nullptr || dialect == "responses")) {
+    DI_RETURN_IF_ERROR(ReadFromRequest(dialect, line, *request, recording));
+  }
+  if (parsing == nullptr) return OkStatus();
+  recording->parser = {};
+  return ReadParsing(*parsing, recording);
 }
 
 }  // namespace

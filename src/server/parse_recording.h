@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "engine/request.h"
+#include "server/responses_request.h"
 #include "server/usage.h"
 #include "text/output_parser.h"
 
@@ -30,13 +32,16 @@ struct Recording {
   bool usage_field_in_chunks = false;
   bool has_ids = false;       // some chunk is made of ids
   bool has_logprobs = false;  // some chunk has log-probabilities
-  UsageCounts usage;  // prompt side
+  UsageCounts usage;          // prompt side
+  // Responses: what its answer repeats of the request, and the tools that are no plain functions.
+  std::string echo_json;
+  std::map<std::string, ResponsesTool, std::less<>> tools;
   std::vector<RecordedChunk> chunks;
   std::optional<std::string> finish;
 };
 
-// Parses `line` as parse_tool.h describes it; its request is one of `dialect`. invalid_request: it has another shape or its request
-// is refused.
+// Parses `line` as parse_tool.h describes it; its request is one of `dialect`. invalid_request: it
+// has another shape or its request is refused.
 Result<Recording> ReadRecording(std::string_view dialect, std::string_view line);
 
 }  // namespace deepinfer

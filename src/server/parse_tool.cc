@@ -13,6 +13,7 @@
 #include "server/logprobs.h"
 #include "server/messages_writer.h"
 #include "server/parse_recording.h"
+#include "server/responses_writer.h"
 #include "server/token_ledger.h"
 #include "server/usage.h"
 #include "text/output_pipeline.h"
@@ -125,6 +126,16 @@ std::string ChatReferenceWriter::Body() const {
 
 std::unique_ptr<AnswerWriter> MakeWriter(std::string_view dialect, const Recording& recording) {
   if (dialect == "chat") return std::make_unique<ChatReferenceWriter>(recording);
+  if (dialect == "responses") {
+    ResponsesFormat format;
+    format.id.append("resp-1");
+    format.model.push_back('m');
+    format.echo_json = recording.echo_json;
+    format.tools = recording.tools;
+    format.reference = true;
+    return std::make_unique<ResponsesWriter>(std::move(format), RecordedCallId,
+                                             [] { return int64_t{0}; });
+  }
   MessagesFormat format;
   format.id.append("resp-1");
   format.model.push_back('m');
@@ -300,7 +311,7 @@ void Replay::Note(const NamedEvents& events) {
 
 Result<std::string> RunParse(const Tokenizer& tokenizer, std::string_view dialect,
                              std::string_view line) {
-  if (dialect != "chat" && dialect != "messages") {
+  if (dialect != "chat" && dialect != "messages" && dialect != "responses") {
     return InvalidRequest("unknown dialect: " + std::string(dialect));
   }
   DI_ASSIGN_OR_RETURN(Recording recording, ReadRecording(dialect, line));

@@ -12,7 +12,8 @@ namespace deepinfer {
 
 class Tokenizer;
 
-// `dialect`: "chat" or "messages". `line`: a JSON object with `request` (the body), `options`, `chunks` (text,
+// `dialect`: "chat", "messages" or "responses". `line`: a JSON object with `request` (the body),
+// `options`, `chunks` (text,
 // {"text","n"} or {"ids","logprobs"}) and `finish` (reason or null); `parsing` replaces the
 // settings that follow from the request; `name` selects the recorded start conditions
 // ("_no_ready", "_usage_no_cache"). Returns {"events":[[i,name,data],...],"final":{...}}.

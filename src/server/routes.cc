@@ -54,6 +54,19 @@ constexpr Route kRoutes[] = {
      .pool = RoutePool::kTokenize,
      .handle = HandleMessagesRender,
      .needs_model = true},
+    {.name = "/v1/responses",
+     .method = "POST",
+     .path = "/responses",
+     .pool = RoutePool::kPrepare,
+     .handle = HandleResponses,
+     .needs_model = true,
+     .generates = true},
+    {.name = "/v1/responses/render",
+     .method = "POST",
+     .path = "/responses/render",
+     .pool = RoutePool::kTokenize,
+     .handle = HandleResponsesRender,
+     .needs_model = true},
     {.name = "/v1/models",
      .method = "GET",
      .path = "/models",
@@ -140,10 +153,9 @@ constexpr Route kRoutes[] = {
 
 // Routes of the public APIs that clients try; they get their own error code.
 constexpr std::string_view kKnownElsewhere[] = {
-    "/responses",     "/embeddings",    "/audio",      "/images",     "/moderations",
-    "/batches",       "/fine_tuning",   "/assistants", "/threads",    "/uploads",
-    "/vector_stores", "/realtime",      "/rerank",     "/score",      "/pooling",
-    "/classify",      "/conversations", "/evals",      "/containers",
+    "/embeddings", "/audio",   "/images",   "/moderations",   "/batches",  "/fine_tuning",
+    "/assistants", "/threads", "/uploads",  "/vector_stores", "/realtime", "/rerank",
+    "/score",      "/pooling", "/classify", "/conversations", "/evals",    "/containers",
 };
 
 bool StripPrefix(std::string_view prefix, std::string_view* path) {

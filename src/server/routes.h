@@ -52,6 +52,7 @@ std::string RouteSuffix(const HttpRequest& request);
 using RouteHandler = void(ServerState& state, const std::shared_ptr<HttpExchange>& exchange);
 RouteHandler HandleChatCompletions, HandleChatRender;                      // routes_chat.cc
 RouteHandler HandleCompletions, HandleCompletionsRender;                   // routes_completions.cc
+RouteHandler HandleResponses, HandleResponsesRender;                       // routes_responses.cc
 RouteHandler HandleMessages, HandleMessagesRender, HandleCountTokens;      // routes_messages.cc
 RouteHandler HandleModels, HandleModel;                                    // routes_models.cc
 RouteHandler HandleTokenize, HandleDetokenize, HandleTokenizerInfo;        // routes_tokenize.cc

@@ -77,6 +77,34 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(answer.usage.completion_tokens, 4)
         self.assertEqual(len(answer.choices[0].logprobs.tokens), 4)
 
+    def test_responses_stream_is_the_response(self):
+        fields = {"model": "deepinfer-tiny", "input": "What is a KV cache?", "temperature": 0,
+                  "max_output_tokens": 64, "reasoning": {"effort": "none"}}
+        plain = self.client.responses.create(**fields)
+        with self.client.responses.stream(**fields) as stream:
+            numbers = [event.sequence_number for event in stream
+                       if hasattr(event, "sequence_number")]
+            final = stream.get_final_response()
+        self.assertEqual(final.output_text, plain.output_text)
+        self.assertEqual(numbers, sorted(numbers))
+        self.assertEqual(final.usage.output_tokens, plain.usage.output_tokens)
+        self.assertEqual(plain.usage.total_tokens,
+                         plain.usage.input_tokens + plain.usage.output_tokens)
+        self.assertIsNotNone(plain.usage.input_tokens_details.cached_tokens)
+
+    def test_responses_history_is_sent_whole(self):
+        first = self.client.responses.create(
+            model="deepinfer-tiny", input="Hello", max_output_tokens=16,
+            reasoning={"effort": "none"})
+        history = [{"role": "user", "content": "Hello"},
+                   *[item.model_dump(exclude_none=True) for item in first.output],
+                   {"role": "user", "content": "And you?"}]
+        self.assertTrue(self.client.responses.create(
+            model="deepinfer-tiny", input=history, max_output_tokens=4).status)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.responses.create(model="deepinfer-tiny", input="x",
+                                         previous_response_id=first.id)
+
     def test_typed_errors(self):
         with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model="nobody", messages=[

@@ -181,7 +181,7 @@ TEST_F(ErrorsTest, RoutesAndMethods) {
   EXPECT_EQ(response.headers.at("allow"), "GET, HEAD");
   EXPECT_EQ(ErrorCode(Get("/nothing")), "unknown_url");
   EXPECT_EQ(Get("/nothing").status, 404);
-  for (const char* path : {"/v1/embeddings", "/v1/responses"}) {
+  for (const char* path : {"/v1/embeddings", "/v1/moderations"}) {
     response = PostText(path, "{}");
     EXPECT_EQ(response.status, 404);
     EXPECT_EQ(ErrorCode(response), "unsupported_endpoint");

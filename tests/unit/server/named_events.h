@@ -24,9 +24,11 @@ inline boost::json::string* DeltaText(boost::json::object* event) {
   return nullptr;
 }
 
-// One line per event: its name and its JSON. `events`: [[i, name, data], ...].
-inline std::vector<std::string> JoinNamedEvents(const boost::json::value& events) {
-  std::vector<std::pair<std::string, boost::json::object>> joined;
+using NamedEventList = std::vector<std::pair<std::string, boost::json::object>>;
+
+// `events`: [[i, name, data], ...].
+inline NamedEventList JoinNamedEvents(const boost::json::value& events) {
+  NamedEventList joined;
   for (const boost::json::value& event : events.as_array()) {
     std::string name(event.at(1).as_string());
     boost::json::object data = event.at(2).as_object();
@@ -46,10 +48,7 @@ inline std::vector<std::string> JoinNamedEvents(const boost::json::value& events
     }
     joined.emplace_back(std::move(name), std::move(data));
   }
-  std::vector<std::string> lines;
-  for (const auto& [name, data] : joined)
-    lines.push_back(name + " " + boost::json::serialize(data));
-  return lines;
+  return joined;
 }
 
 }  // namespace deepinfer::testing

@@ -76,7 +76,11 @@ inline void ExpectSameConversion(const std::string& name, boost::json::object ex
     const boost::json::value* value = actual.get_object().if_contains(field.key());
     ASSERT_NE(value, nullptr) << name << ": no " << field.key() << " in "
                               << outcome.json_line.substr(0, 300);
-    EXPECT_EQ(PythonJson(*value), PythonJson(field.value())) << name << ": " << field.key();
+    if (field.key() == "namespace_tool_map") {
+      EXPECT_EQ(*value, field.value()) << name;  // a map, recorded in no order
+    } else {
+      EXPECT_EQ(PythonJson(*value), PythonJson(field.value())) << name << ": " << field.key();
+    }
   }
   EXPECT_EQ(actual.get_object().size(), expected.size()) << name;
 }

@@ -1,0 +1,88 @@
+// POST /v1/responses and its render form (api.md §9).
+#include <ctime>
+#include <utility>
+
+#include "server/block_answer.h"
+#include "server/chat_format.h"
+#include "server/error_response.h"
+#include "server/generation.h"
+#include "server/json_writer.h"
+#include "server/prepare_chat.h"
+#include "server/render_answer.h"
+#include "server/request_id.h"
+#include "server/responses_request.h"
+#include "server/responses_writer.h"
+#include "server/routes.h"
+#include "text/prompt_encoder.h"
+
+namespace deepinfer {
+namespace {
+
+int64_t NowSeconds() { return std::time(nullptr); }
+
+struct PreparedResponses {
+  PreparedChat chat;
+  ResponsesFormat format;  // what the body says about it
+};
+
+ApiResult<PreparedResponses> Prepare(const ServedModel& model, std::string_view body) {
+  ApiResult<ResponsesRequest> request = ParseResponsesRequest(body, model.chat);
+  if (!request) return tl::unexpected(std::move(request.error()));
+  PreparedResponses prepared;
+  prepared.format.model = request->common.model;
+  prepared.format.echo_json = std::move(request->echo_json);
+  prepared.format.tools = std::move(request->tools);
+  ApiResult<PreparedChat> chat = PrepareRequest(model, std::move(request->common));
+  if (!chat) return tl::unexpected(std::move(chat.error()));
+  prepared.chat = std::move(*chat);
+  return prepared;
+}
+
+}  // namespace
+
+void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const HttpRequest& http_request = exchange->request();
+  ApiResult<PreparedResponses> prepared = Prepare(*model, http_request.body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  const ChatRequest& request = prepared->chat.request;
+  state.metrics.OnUnknownFields(request.unknown_fields);
+  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
+    return RespondError(*exchange, *error);
+  }
+  ApiResult<std::vector<EngineRequest>> requests =
+      MakeEngineRequests(state, *model, http_request, prepared->chat);
+  if (!requests) return RespondError(*exchange, requests.error());
+
+  GenerationPlan plan;
+  plan.model = model;
+  plan.model_name = request.model;
+  plan.stream = request.stream.stream;
+  plan.requests = std::move(*requests);
+  plan.grammar_path = prepared->chat.grammar.path;
+  ResponsesFormat format = std::move(prepared->format);
+  format.id = MakeRandomId("resp_");
+  format.created_s = NowSeconds();
+  format.usage_extension = state.options.usage_extension;
+  plan.id = format.id;
+  BlockAnswerOptions options;
+  options.tokens.eos_token_id = model->context.gateway->info().eos_token_id;
+  options.tokens.logprobs = request.logprobs;
+  options.tokens.parser = MakeParserSettings(request.parsing, model->context.special);
+  plan.answer = MakeBlockAnswer(
+      *model->context.tokenizer, std::move(options),
+      std::make_unique<ResponsesWriter>(std::move(format), NewToolCallId, NowSeconds));
+  StartGeneration(state, exchange, std::move(plan));
+}
+
+void HandleResponsesRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
+  const auto model = state.model();
+  const ApiResult<PreparedResponses> prepared = Prepare(*model, exchange->request().body);
+  if (!prepared) return RespondError(*exchange, prepared.error());
+  HttpResponse response;
+  JsonWriter json(&response.body);
+  WriteRendered(BuildPromptText(prepared->chat.segments).prompt, prepared->chat.prompt_ids, &json);
+  exchange->Respond(std::move(response));
+}
+
+}  // namespace deepinfer
