@@ -26,6 +26,9 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeLogitsCommand());
   commands.push_back(MakeGenerateCommand());
   commands.push_back(MakeKvCommand());
+  commands.push_back(MakeWorkerCommand());
+  commands.push_back(MakeGatewayCommand());
+  commands.push_back(MakeClusterCommand());
   commands.push_back(MakeConfigCommand());
   commands.push_back(MakeVersionCommand());
   return commands;

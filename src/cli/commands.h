@@ -27,6 +27,9 @@ std::unique_ptr<Command> MakeParseCommand();
 std::unique_ptr<Command> MakeKvCommand();
 std::unique_ptr<Command> MakeLogitsCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
+std::unique_ptr<Command> MakeWorkerCommand();
+std::unique_ptr<Command> MakeGatewayCommand();
+std::unique_ptr<Command> MakeClusterCommand();
 std::unique_ptr<Command> MakeConfigCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 

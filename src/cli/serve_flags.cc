@@ -46,12 +46,23 @@ void ServeFlags::Register(CLI::App* command) {
   model.Register(command, false, kServingNumerics);
   command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
   RegisterListen(command);
+  RegisterEngine(command);
   RegisterApi(command);
   kv.Register(command, "");
   RegisterGrammars(command);
   RegisterAccess(command);
   RegisterOperations(command);
+  RegisterLogs(command);
   RegisterCompatibility(command);
+}
+
+void ServeFlags::RegisterWorker(CLI::App* command) {
+  model.Register(command, false, kServingNumerics);
+  command->add_option("--config", config_file_, "TOML file with any of these flags as keys");
+  RegisterEngine(command);
+  RegisterGrammars(command);
+  kv.Register(command, "none");
+  RegisterLogs(command);
 }
 
 void ServeFlags::RegisterListen(CLI::App* c) {
@@ -72,7 +83,7 @@ void ServeFlags::RegisterListen(CLI::App* c) {
   c->add_option("--model-alias,-a,--alias", aliases_, "Further name as alias=served; may repeat");
 }
 
-void ServeFlags::RegisterApi(CLI::App* c) {
+void ServeFlags::RegisterEngine(CLI::App* c) {
   c->add_option("--max-model-len,-c,--ctx-size,--context-length", engine.max_model_len,
                 "Context: prompt plus generated tokens; clipped to the model")
       ->check(CLI::Range(2, 1 << 24))
@@ -103,6 +114,9 @@ void ServeFlags::RegisterApi(CLI::App* c) {
                 "Folder that keeps learned step times between starts; none by default");
   Choice(c, "--decoder-tail", &decoder_tail_, {"compact", "full"},
          "compact: the decoder layers run the last prompt rows only; full: every row");
+}
+
+void ServeFlags::RegisterApi(CLI::App* c) {
   Choice(c, "--default-thinking", &default_thinking_, {"on", "off"},
          "Thinking mode of requests that do not say");
   c->add_option("--default-effort,--reasoning-effort", default_effort_,
@@ -181,16 +195,22 @@ void ServeFlags::RegisterAccess(CLI::App* c) {
   c->add_flag("--allow-credentials", server.cors.allow_credentials, "CORS credentials");
 }
 
+void ServeFlags::RegisterLogs(CLI::App* c) {
+  c->add_option("--drain-timeout", drain_timeout_s,
+                "Seconds that running requests get after SIGTERM")
+      ->check(Seconds(0))
+      ->capture_default_str();
+  Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
+  Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
+         "Least severe level that is logged");
+}
+
 void ServeFlags::RegisterOperations(CLI::App* c) {
   c->add_option("--timeout", timeout_s_, "Longest wait and run of a request, seconds")
       ->check(Seconds(kLeastTimeoutS))
       ->capture_default_str();
   c->add_option("--queue-timeout", queue_timeout_s_, "Longest wait of a request, seconds")
       ->check(Seconds(kLeastTimeoutS))
-      ->capture_default_str();
-  c->add_option("--drain-timeout", drain_timeout_s,
-                "Seconds that running requests get after SIGTERM")
-      ->check(Seconds(0))
       ->capture_default_str();
   c->add_option("--sse-ping-interval", ping_interval_s_,
                 "Seconds of silence before a keep-alive comment; -1 = never")
@@ -207,9 +227,6 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
       ->check(Seconds(0))
       ->capture_default_str();
   Choice(c, "--log-requests", &log_requests_, {"off", "meta"}, "One log line per request");
-  Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
-  Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
-         "Least severe level that is logged");
   c->add_flag("--debug-endpoints", server.debug_endpoints,
               "Serve /profile; needs an admin's key where keys are set");
 #ifdef DEEPINFER_TEST_HOOKS

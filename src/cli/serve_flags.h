@@ -1,4 +1,4 @@
-// Flags of `serve`, also shown by `config print`.
+// Flags of `serve` and of the processes of a cluster, also shown by `config print`.
 // Thread rule: main thread.
 #pragma once
 
@@ -28,6 +28,8 @@ struct ServeFlags {
   ServerOptions server;
 
   void Register(CLI::App* command);
+  // The flags of a worker: model, engine and logs.
+  void RegisterWorker(CLI::App* command);
 
   // Checks what CLI11 cannot and completes `server` and `engine`. model_dir names the default
   // served name. invalid_request names the flag.
@@ -40,6 +42,8 @@ struct ServeFlags {
 
  private:
   void RegisterListen(CLI::App* command);
+  void RegisterEngine(CLI::App* command);
+  void RegisterLogs(CLI::App* command);
   void RegisterApi(CLI::App* command);
   void RegisterGrammars(CLI::App* command);
   void RegisterAccess(CLI::App* command);

@@ -1,10 +1,12 @@
 #include "cluster/gateway.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <string>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "sched/routing.h"
 
 namespace deepinfer {
 
@@ -12,34 +14,61 @@ namespace {
 
 // Clients do not honour longer waits (api.md §20).
 constexpr double kMostRetryAfterS = 60;
+// Sweeps of workers, and how soon a request without a worker is tried again.
+constexpr std::chrono::milliseconds kSweep{100};
+// For a worker to end what was cancelled when the time to drain is over.
+constexpr std::chrono::seconds kLastWord{5};
+// A wait on the system's clock must not overflow it.
+constexpr int64_t kMostDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
+
+const Worker& First(const std::vector<std::unique_ptr<Worker>>& workers) {
+  DI_CHECK(!workers.empty());
+  return *workers.front();
+}
+
+RouteCandidate CandidateOf(const LoadReport& load) {
+  RouteCandidate c;
+  c.usable = load.ready && !load.draining;
+  c.running = load.running + load.waiting;
+  c.kv_tokens = load.kv_tokens;
+  if (load.kv_capacity_tokens > 0) {
+    c.free_tokens = std::max<int64_t>(1, load.kv_capacity_tokens - load.kv_tokens);
+  }
+  c.queued_prompt_tokens = load.queued_prompt_tokens;
+  return c;
+}
 
 }  // namespace
 
 Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> workers,
                  const Clock* clock)
-    : options_(options), workers_(std::move(workers)), clock_(clock) {
-  DI_CHECK(!workers_.empty());
+    : options_(options),
+      clock_(clock),
+      workers_(std::move(workers)),
+      info_(First(workers_).info()),
+      keeper_([this] { Keep(); }) {}
+
+Gateway::~Gateway() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  keeper_.join();
+  // Their last events still come here.
+  workers_.clear();
+  std::vector<LivePtr> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, live] : live_) left.push_back(live);
+  }
+  for (const LivePtr& live : left) End(live, FinishReason::kCancelled, OkStatus());
 }
-
-Gateway::~Gateway() = default;
-
-const WorkerInfo& Gateway::info() const { return workers_.front()->info(); }
 
 Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   if (draining()) return Unavailable("the server is draining");
-  // Fewest live requests first; the first of equals.
-  Worker* best = nullptr;
-  int32_t best_live = 0, waiting = 0;
-  for (const auto& worker : workers_) {
-    const LoadReport load = worker->Load();
-    const int32_t live = load.running + load.waiting;
-    waiting += load.waiting;
-    if (!load.draining && (best == nullptr || live < best_live)) {
-      best = worker.get();
-      best_live = live;
-    }
-  }
-  if (best == nullptr) return Unavailable("no worker accepts requests");
+  int32_t waiting = 0;
+  for (const auto& worker : workers_) waiting += worker->Load().waiting;
   if (waiting >= options_.max_queued_requests) {
     return ResourceExhausted(std::to_string(waiting) + " requests are already waiting");
   }
@@ -50,7 +79,186 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
     return ResourceExhausted("the request would wait about " +
                              std::to_string(std::llround(*wait_s)) + " s, longer than it may");
   }
-  return best->Submit(std::move(request), std::move(sink));
+  const auto live = std::make_shared<LiveRequest>(std::move(request), std::move(sink));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!live_.emplace(live->id(), live).second) {
+      return InvalidRequest("request id '" + live->id() + "' is already live");
+    }
+  }
+  Status status;
+  // A worker that is lost just now leaves the choice among the others.
+  for (size_t tries = 0; tries < workers_.size(); ++tries) {
+    status = Dispatch(live);
+    if (status.code() != StatusCode::kUnavailable) break;
+  }
+  if (!status.ok()) Forget(live);
+  return status;
+}
+
+LiveRequest::Placement Gateway::Place(const LiveRequest& request) const {
+  // A choice that shares its prompt goes where that runs.
+  if (!request.branch_of().empty() && request.attempt() == 0) {
+    LivePtr leader;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto it = live_.find(request.branch_of());
+      if (it != live_.end()) leader = it->second;
+    }
+    if (leader != nullptr) {
+      const LiveRequest::Placement placement = leader->placement();
+      if (placement.decode != nullptr) return placement;
+    }
+  }
+  std::vector<RouteCandidate> all;
+  std::vector<WorkerRole> roles;
+  for (const auto& worker : workers_) {
+    all.push_back(CandidateOf(worker->Load()));
+    roles.push_back(worker->info().role);
+  }
+  // The first of these roles that has a usable worker.
+  const auto choose = [&](std::initializer_list<WorkerRole> order, auto rule) -> Worker* {
+    for (const WorkerRole role : order) {
+      std::vector<RouteCandidate> of_role = all;
+      for (size_t i = 0; i < roles.size(); ++i) {
+        of_role[i].usable = of_role[i].usable && roles[i] == role;
+      }
+      if (const std::optional<size_t> index = rule(of_role)) return workers_[*index].get();
+    }
+    return nullptr;
+  };
+  const auto decode = [&](const std::vector<RouteCandidate>& c) {
+    return ChooseDecode(c, request.prompt_tokens());
+  };
+  const auto prefill = [](const std::vector<RouteCandidate>& c) { return ChoosePrefill(c); };
+  LiveRequest::Placement placement;
+  // What has begun continues from its tokens on one worker.
+  if (request.started()) {
+    placement.decode =
+        choose({WorkerRole::kDecode, WorkerRole::kAll, WorkerRole::kPrefill}, decode);
+    return placement;
+  }
+  placement.prefill = choose({WorkerRole::kPrefill}, prefill);
+  placement.decode = choose({WorkerRole::kDecode}, decode);
+  if (placement.prefill != nullptr && placement.decode != nullptr) return placement;
+  placement = {nullptr,
+               choose({WorkerRole::kAll, WorkerRole::kDecode, WorkerRole::kPrefill}, decode)};
+  return placement;
+}
+
+Status Gateway::Dispatch(const LivePtr& live) {
+  const LiveRequest::Placement placement = Place(*live);
+  if (placement.decode == nullptr) return Unavailable("no worker accepts requests");
+  std::optional<EngineRequest> request = live->Begin(placement);
+  if (!request) return Cancelled("the request was cancelled");
+  const uint32_t attempt = request->attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (attempt > 1) ++counters_.redispatched;
+    if (request->resume) ++counters_.migrated;
+    if (placement.prefill != nullptr) ++counters_.hand_offs;
+  }
+  using Leg = LiveRequest::Leg;
+  Status status;
+  if (placement.prefill == nullptr) {
+    status = placement.decode->Submit(*std::move(request), SinkOf(live, attempt, Leg::kWhole));
+  } else {
+    status = placement.decode->SubmitDecode(*request, SinkOf(live, attempt, Leg::kDecode));
+    if (status.ok()) {
+      status =
+          placement.prefill->SubmitPrefill(*std::move(request), placement.decode->info().endpoint,
+                                           SinkOf(live, attempt, Leg::kPrefill));
+      if (!status.ok()) placement.decode->Cancel(live->id());
+    }
+  }
+  if (!status.ok()) {
+    live->Abandon(attempt);
+  } else if (live->cancelled()) {
+    // It may have come before the workers knew the request.
+    Cancel(live->id());
+  }
+  return status;
+}
+
+TokenSink Gateway::SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg) {
+  return [this, request, attempt, leg](TokenEvent event) {
+    OnEvent(request, attempt, leg, std::move(event));
+  };
+}
+
+void Gateway::OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg,
+                      TokenEvent event) {
+  const Status status = event.status;
+  const LiveRequest::Placement placement = request->placement();
+  // The id is free before the client learns of the end, so that it may be used again at once.
+  const LiveRequest::Outcome outcome =
+      request->OnEvent(attempt, leg, std::move(event), [&] { Forget(request); });
+  if (outcome != LiveRequest::Outcome::kEnded && outcome != LiveRequest::Outcome::kLost) return;
+  // The other half of an attempt that is over has nothing left to do.
+  if (placement.prefill != nullptr) {
+    const bool from_prefill = leg == LiveRequest::Leg::kPrefill;
+    (from_prefill ? placement.decode : placement.prefill)->Cancel(request->id());
+  }
+  if (outcome == LiveRequest::Outcome::kEnded) return;
+  Log(LogLevel::kInfo, "request.lost_worker",
+      {{"request_id", request->id()}, {"attempt", int64_t{attempt}}, {"status", status}});
+  {
+    const std::lock_guard lock(mutex_);
+    lost_.push_back(request);
+  }
+  changed_.notify_all();
+}
+
+void Gateway::Forget(const LivePtr& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    live_.erase(request->id());
+  }
+  changed_.notify_all();
+}
+
+void Gateway::End(const LivePtr& request, FinishReason reason, Status status) {
+  (void)request->End(reason, std::move(status), [&] { Forget(request); });
+}
+
+void Gateway::Keep() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    changed_.wait_for(lock, kSweep, [this] { return stop_ || !lost_.empty(); });
+    if (stop_) return;
+    for (LivePtr& request : lost_) waiting_.push_back({std::move(request), clock_->NowUs()});
+    lost_.clear();
+    lock.unlock();
+    const int64_t now_us = clock_->NowUs();
+    for (const auto& worker : workers_) worker->Sweep(now_us);
+    RetryWaiting(now_us);
+    lock.lock();
+  }
+}
+
+void Gateway::RetryWaiting(int64_t now_us) {
+  std::erase_if(waiting_, [&](const Waiting& w) {
+    LiveRequest& request = *w.request;
+    if (request.cancelled()) {
+      End(w.request, FinishReason::kCancelled, OkStatus());
+      return true;
+    }
+    if (request.deadline_us() != 0 && now_us >= request.deadline_us()) {
+      End(w.request, FinishReason::kDeadline,
+          DeadlineExceeded("the deadline of the request passed"));
+      return true;
+    }
+    const bool gives_up = request.attempt() >= static_cast<uint32_t>(options_.max_attempts) ||
+                          now_us - w.since_us > options_.recovery_us;
+    const Status status =
+        gives_up ? Unavailable("the request lost its worker") : Dispatch(w.request);
+    if (status.ok()) return true;
+    const bool may_wait = status.code() == StatusCode::kUnavailable ||
+                          status.code() == StatusCode::kResourceExhausted;
+    if (may_wait && !gives_up) return false;
+    End(w.request, FinishReason::kError, status);
+    return true;
+  });
 }
 
 std::optional<double> Gateway::ForecastWaitSeconds() const {
@@ -74,17 +282,30 @@ int32_t Gateway::RetryAfterSeconds() const {
 }
 
 void Gateway::Cancel(std::string_view request_id) {
-  for (const auto& worker : workers_) worker->Cancel(request_id);
+  LivePtr live;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = live_.find(std::string(request_id));
+    if (it == live_.end()) return;
+    live = it->second;
+  }
+  const LiveRequest::Placement placement = live->Cancel();
+  for (Worker* worker : {placement.prefill, placement.decode}) {
+    if (worker != nullptr) worker->Cancel(request_id);
+  }
 }
 
 LoadReport Gateway::Load() const {
   LoadReport sum;
+  sum.ready = false;
   for (const auto& worker : workers_) {
     const LoadReport load = worker->Load();
     sum.running += load.running;
     sum.waiting += load.waiting;
     sum.kv_tokens += load.kv_tokens;
     sum.kv_capacity_tokens += load.kv_capacity_tokens;
+    sum.queued_prompt_tokens += load.queued_prompt_tokens;
+    sum.ready = sum.ready || load.ready;
   }
   sum.draining = draining();
   return sum;
@@ -114,9 +335,25 @@ Status Gateway::Profile(size_t index, int32_t num_steps, int64_t deadline_us, Pr
   return workers_[index]->Profile(num_steps, deadline_us, std::move(done));
 }
 
+GatewayCounters Gateway::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
 void Gateway::Drain(int64_t deadline_us) {
   draining_.store(true, std::memory_order_release);
+  std::vector<LivePtr> left;
+  {
+    std::unique_lock lock(mutex_);
+    const auto none = [this] { return live_.empty(); };
+    const int64_t left_us = std::max<int64_t>(0, deadline_us - clock_->NowUs());
+    changed_.wait_for(lock, std::chrono::microseconds(std::min(left_us, kMostDrainUs)), none);
+    for (const auto& [id, live] : live_) left.push_back(live);
+  }
+  for (const LivePtr& live : left) Cancel(live->id());
   for (const auto& worker : workers_) worker->Drain(deadline_us);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kLastWord, [this] { return live_.empty(); });
 }
 
 }  // namespace deepinfer

@@ -1,17 +1,23 @@
-// Owns live requests between the HTTP side and the workers: admission, routing, cancellation,
-// drain. With one in-process worker it is the embedded server's whole cluster.
+// Owns live requests between the HTTP side and the workers: admission, routing, journal, recovery
+// from lost workers, cancellation, drain (docs/cluster.md §4). With one in-process worker it is the
+// embedded server's whole cluster.
 // Thread rule: every method may be called from any thread.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "cluster/live_request.h"
 #include "cluster/queue_forecast.h"
 #include "cluster/worker.h"
 
@@ -19,18 +25,28 @@ namespace deepinfer {
 
 struct GatewayOptions {
   int32_t max_queued_requests = 1024;  // beyond: resource_exhausted (HTTP 429)
+  int32_t max_attempts = 8;            // of one request, then it fails as unavailable
+  // How long a request that lost its worker waits for another one to appear.
+  int64_t recovery_us = 60'000'000;
+};
+
+struct GatewayCounters {
+  int64_t redispatched = 0;  // attempts after the first
+  int64_t migrated = 0;      // of these, with tokens the client already had
+  int64_t hand_offs = 0;     // attempts split between a prefill and a decode worker
 };
 
 class Gateway {
  public:
   // workers must not be empty and must serve the same model. clock is borrowed.
   Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> workers, const Clock* clock);
-  ~Gateway();
+  ~Gateway();  // ends what is live
 
-  const WorkerInfo& info() const;
+  const WorkerInfo& info() const { return info_; }
 
   // Same contract as Worker::Submit, after admission and routing. resource_exhausted also when the
-  // request would wait past its queue deadline.
+  // request would wait past its queue deadline. A worker that is lost is replaced by another one
+  // behind the sink's back.
   Status Submit(EngineRequest request, TokenSink sink);
 
   // When a refused request may try again: 1 to 60 seconds.
@@ -42,6 +58,7 @@ class Gateway {
   bool healthy() const;                              // some worker is; never waits
   std::vector<EngineStatistics> Statistics() const;  // one per worker
   std::vector<StoreStatistics> Stores() const;       // one per worker
+  GatewayCounters counters() const;
 
   // Worker::Profile of worker `index`; invalid_request when there is no such worker.
   Status Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done);
@@ -51,15 +68,45 @@ class Gateway {
   void Drain(int64_t deadline_us);
 
  private:
+  using LivePtr = std::shared_ptr<LiveRequest>;
+  struct Waiting {
+    LivePtr request;
+    int64_t since_us = 0;
+  };
+
+  // Where the request would run now; both null when nowhere.
+  LiveRequest::Placement Place(const LiveRequest& request) const;
+  // Begins an attempt. unavailable when no worker takes it.
+  Status Dispatch(const LivePtr& request);
+  TokenSink SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg);
+  void OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg, TokenEvent event);
+  void Forget(const LivePtr& request);
+  // Ends a request that no worker runs.
+  void End(const LivePtr& request, FinishReason reason, Status status);
+
+  // The keeper finds workers for requests that lost theirs, and sweeps.
+  void Keep();
+  void RetryWaiting(int64_t now_us);
+
   // Notes the state of the queue and returns the wait it means; nothing while unknown.
   std::optional<double> ForecastWaitSeconds() const;
 
-  GatewayOptions options_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  const Clock* clock_;
+  const GatewayOptions options_;
+  const Clock* const clock_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // not empty; changes only at the end
+  const WorkerInfo info_;
   mutable std::mutex forecast_mutex_;
   mutable QueueForecast forecast_;  // under forecast_mutex_
   std::atomic<bool> draining_{false};
+
+  mutable std::mutex mutex_;  // never held while a worker or a sink is called
+  std::condition_variable changed_;
+  std::unordered_map<std::string, LivePtr> live_;
+  std::vector<LivePtr> lost_;  // their worker, just now
+  GatewayCounters counters_;
+  bool stop_ = false;
+  std::vector<Waiting> waiting_;  // for another worker; keeper only
+  std::thread keeper_;
 };
 
 }  // namespace deepinfer

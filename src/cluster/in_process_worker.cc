@@ -1,15 +1,21 @@
 #include "cluster/in_process_worker.h"
 
+#include "cluster/incarnation.h"
+
 namespace deepinfer {
 
 InProcessWorker::InProcessWorker(std::string model_name, Model* model,
-                                 std::unique_ptr<Engine> engine)
+                                 std::unique_ptr<Engine> engine, WorkerRole role)
     : engine_(std::move(engine)) {
   info_.model_name = std::move(model_name);
   info_.numerics_id = model->numerics_id();
   info_.vocab_size = model->config().vocab_size;
   info_.max_model_len = engine_->max_model_len();
   info_.eos_token_id = model->config().eos_token_id;
+  info_.role = role;
+  info_.kv_slot_bytes = model->layout().slot_bytes;
+  info_.kv_block_bytes = model->layout().block_bytes;
+  info_.incarnation = NewIncarnation();
 }
 
 Status InProcessWorker::Submit(EngineRequest request, TokenSink sink) {
@@ -26,6 +32,8 @@ LoadReport InProcessWorker::Load() const {
   report.kv_tokens = stats.kv_tokens;
   report.kv_capacity_tokens = stats.kv_capacity_tokens;
   report.draining = engine_->draining();
+  report.queued_prompt_tokens = stats.waiting_prompt_tokens;
+  report.ready = engine_->healthy();
   return report;
 }
 

@@ -12,9 +12,10 @@ namespace deepinfer {
 
 class InProcessWorker final : public Worker {
  public:
-  InProcessWorker(std::string model_name, Model* model, std::unique_ptr<Engine> engine);
+  InProcessWorker(std::string model_name, Model* model, std::unique_ptr<Engine> engine,
+                  WorkerRole role = WorkerRole::kAll);
 
-  const WorkerInfo& info() const override { return info_; }
+  WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;

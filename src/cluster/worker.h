@@ -1,9 +1,11 @@
 // What a gateway asks of a worker: the one seam between the HTTP side and the engine side
-// (architecture.md §2). InProcessWorker calls the engine directly.
+// (architecture.md §2). InProcessWorker calls the engine directly, RemoteWorker one in another
+// process.
 // Thread rule: every method may be called from any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,13 +17,30 @@
 
 namespace deepinfer {
 
-// Fixed facts about the model a worker serves.
+// What a worker does in a cluster; each can do everything when the others are gone.
+enum class WorkerRole : unsigned char {
+  kAll,      // prompts and answers
+  kPrefill,  // prompts, handed over after the first token
+  kDecode,   // answers of prompts that others ran
+};
+
+std::string_view WorkerRoleName(WorkerRole role);
+std::optional<WorkerRole> ParseWorkerRole(std::string_view name);
+
+// Fixed facts about a worker and the model it serves.
 struct WorkerInfo {
   std::string model_name;
   std::string numerics_id;  // numerics.md §1
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;  // prompt plus generated tokens
   int32_t eos_token_id = 1;
+  WorkerRole role = WorkerRole::kAll;
+  int64_t kv_slot_bytes = 0;  // of the state of one sequence
+  int64_t kv_block_bytes = 0;
+  // Of a worker in another process.
+  std::string endpoint;
+  uint64_t incarnation = 0;
+  int64_t pid = 0;
 };
 
 // Snapshot for admission and routing.
@@ -31,17 +50,27 @@ struct LoadReport {
   int64_t kv_tokens = 0;
   int64_t kv_capacity_tokens = 0;
   bool draining = false;
+  int64_t queued_prompt_tokens = 0;  // rows that waiting and unfinished prompts still need
+  bool ready = true;                 // it can be reached and its steps come back
 };
 
 class Worker {
  public:
   virtual ~Worker() = default;
 
-  virtual const WorkerInfo& info() const = 0;
+  virtual WorkerInfo info() const = 0;
 
   // Queues a request. invalid_request: ids out of range or parameters outside their ranges;
-  // resource_exhausted: queue full; unavailable: draining. The sink is called only on ok.
+  // resource_exhausted: queue full; unavailable: draining or out of reach. The sink is called only
+  // on ok. A worker that is lost later ends the request with kError and unavailable.
   virtual Status Submit(EngineRequest request, TokenSink sink) = 0;
+
+  // Two halves of one request, with the same id and attempt. The decode worker is told first; it
+  // waits for the state of the request, then streams from the first token on. The prefill worker
+  // streams the first token too, hands over and ends with kHandedOff. unsupported by default.
+  virtual Status SubmitDecode(EngineRequest request, TokenSink sink);
+  virtual Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
+                               TokenSink sink);
 
   // Idempotent; unknown ids are fine. Takes effect within one step; the request then ends with
   // FinishReason::kCancelled.
@@ -68,6 +97,9 @@ class Worker {
   // Refuses new work, lets live requests finish until the deadline (monotonic clock, µs), then
   // cancels the rest. Returns when no request is left and every sink is destroyed.
   virtual void Drain(int64_t deadline_us) = 0;
+
+  // House-keeping, called by the owner about ten times a second.
+  virtual void Sweep(int64_t now_us);
 };
 
 }  // namespace deepinfer

@@ -36,6 +36,12 @@ class StatHistogram {
   std::span<const int64_t> counts() const { return {counts_.data(), bounds_.size() + 1}; }
   double sum() const { return sum_; }
 
+  // Takes over what a histogram with the same bounds counted elsewhere.
+  void Restore(std::span<const int64_t> counts, double sum) {
+    std::copy_n(counts.begin(), std::min(counts.size(), counts_.size()), counts_.begin());
+    sum_ = sum;
+  }
+
  private:
   std::span<const double> bounds_;
   std::array<int64_t, kMaxBounds + 1> counts_{};

@@ -61,7 +61,7 @@ class FakeWorker final : public Worker {
   int64_t outstanding() const { return *outstanding_; }
 
   // --- Worker ---
-  const WorkerInfo& info() const override { return info_; }
+  WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;

@@ -1,0 +1,80 @@
+// deepinfer cluster: a cluster on this machine, and a look at one.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/cluster_tools.h"
+#include "cli/commands.h"
+
+namespace deepinfer {
+namespace {
+
+class ClusterCommand final : public Command {
+ public:
+  CLI::App* Register(CLI::App* app) override {
+    app_ = app->add_subcommand("cluster", "Run a cluster on this machine, look at one");
+    app_->require_subcommand(1);
+    up_ = app_->add_subcommand("up", "Start workers and a gateway; ends them on Ctrl-C");
+    up_->add_option("MODEL", up_options_.model, "Model folder; default: the bundled demo model");
+    up_->add_option("--workers", up_options_.num_all, "Workers that do everything")
+        ->check(CLI::Range(0, 64));
+    up_->add_option("--host", up_options_.host, "Address of the gateway")->capture_default_str();
+    up_->add_option("--port", up_options_.port, "TCP port of the gateway; 0 = a free one")
+        ->capture_default_str();
+    up_->add_option("--dir", up_options_.dir, "Logs and sockets; default: a new folder in /tmp");
+    up_->add_option("--threads", up_options_.threads,
+                    "Compute threads of a worker; 0 = the cores divided among them")
+        ->capture_default_str();
+    up_->add_option("--worker-flag", up_options_.worker_flags,
+                    "Passed on to every worker, as --worker-flag=--max-num-seqs=4; may repeat");
+    up_->add_option("--gateway-flag", up_options_.gateway_flags,
+                    "Passed on to the gateway; may repeat");
+    status_ = app_->add_subcommand("status", "Workers of a cluster with their load");
+    status_->add_option("--dir", dir_, "Folder of the cluster")->required();
+    status_->add_flag("--json", json_, "One JSON line instead of a table");
+    drain_ = app_->add_subcommand("drain", "Take a worker out: it ends its requests, then itself");
+    drain_->add_option("WORKER", drain_worker_, "Name or endpoint")->required();
+    drain_->add_option("--dir", dir_, "Folder of the cluster, for names");
+    drain_
+        ->add_option("--within", drain_within_s_,
+                     "Seconds for its requests; what is left continues elsewhere")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app_->footer(
+        "Examples:\n"
+        "  deepinfer cluster up --workers 2 --port 8000 --dir /tmp/cluster\n"
+        "  deepinfer cluster status --dir /tmp/cluster --json\n"
+        "  deepinfer cluster drain worker-0 --dir /tmp/cluster");
+    return app_;
+  }
+
+  int Run(const FlagOrigins&) override {
+    Status status;
+    if (up_->parsed()) {
+      status = ClusterUp(up_options_);
+    } else if (status_->parsed()) {
+      status = PrintClusterStatus(dir_, json_);
+    } else {
+      status = DrainWorker(dir_, drain_worker_, drain_within_s_);
+    }
+    return status.ok() ? kExitOk : ReportFailure(status);
+  }
+
+ private:
+  CLI::App* app_ = nullptr;
+  CLI::App* up_ = nullptr;
+  CLI::App* status_ = nullptr;
+  CLI::App* drain_ = nullptr;
+  ClusterUpOptions up_options_;
+  std::string dir_;
+  bool json_ = false;
+  std::string drain_worker_;
+  double drain_within_s_ = 60;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeClusterCommand() { return std::make_unique<ClusterCommand>(); }
+
+}  // namespace deepinfer

@@ -1,0 +1,55 @@
+// The processes of a cluster on this machine: started, started again when they die, ended together.
+// Thread rule: main thread, before it starts others. Owner: `cluster up`.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace deepinfer {
+
+struct LocalProcess {
+  std::string name;  // prefill-0, decode-1, gateway
+  std::string role;
+  std::string endpoint;
+  std::vector<std::string> arguments;  // of the binary
+  pid_t pid = 0;                       // 0: not running
+  std::chrono::steady_clock::time_point started{};
+  bool ended = false;  // it stopped as asked and stays away
+};
+
+class LocalCluster {
+ public:
+  // Logs, sockets and the list of processes are kept in dir, which is made.
+  explicit LocalCluster(std::filesystem::path dir) : dir_(std::move(dir)) {}
+  ~LocalCluster();  // as Stop
+
+  // Starts the process with its output in <dir>/<name>.log. unavailable when that fails.
+  Status Start(LocalProcess process);
+
+  // Starts those again that died, at most once a second each. Writes the list when it changed.
+  Status Look();
+
+  // SIGTERM in reverse order of their start, each in its own time; SIGKILL when that is over.
+  void Stop(std::chrono::seconds limit);
+
+  const std::vector<LocalProcess>& processes() const { return processes_; }
+  std::filesystem::path PathOf(const std::string& file) const { return dir_ / file; }
+
+ private:
+  Status Spawn(LocalProcess* process);
+  Status WriteList() const;
+
+  const std::filesystem::path dir_;
+  std::vector<LocalProcess> processes_;
+};
+
+// What WriteList wrote: name, role, endpoint and pid of every process.
+Result<std::vector<LocalProcess>> ReadClusterList(const std::filesystem::path& dir);
+
+}  // namespace deepinfer

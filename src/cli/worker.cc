@@ -1,0 +1,96 @@
+// deepinfer worker: an engine for gateways in other processes.
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/engine_loading.h"
+#include "cli/serve_flags.h"
+#include "cli/stop_signals.h"
+#include "cluster/session.h"
+#include "cluster/worker_service.h"
+
+namespace deepinfer {
+namespace {
+
+class WorkerCommand final : public Command {
+ public:
+  CLI::App* Register(CLI::App* app) override {
+    CLI::App* c = app->add_subcommand("worker", "Run an engine that gateways use");
+    flags_.RegisterWorker(c);
+    c->add_option("--role", role_, "all: prompts and answers")
+        ->check(CLI::IsMember({"all"}))
+        ->capture_default_str();
+    c->add_option("--listen", listen_, "unix:PATH or HOST:PORT; port 0 = chosen by the system")
+        ->capture_default_str();
+    c->footer(
+        "Example:\n"
+        "  deepinfer worker MODEL --listen 10.0.0.7:9100");
+    return c;
+  }
+
+  int Run(const FlagOrigins&) override {
+    const Status status = Work();
+    return status.ok() ? kExitOk : ReportFailure(status);
+  }
+
+ private:
+  Status Work() {
+    InitLogging(flags_.log_level(), flags_.log_format());
+    DI_ASSIGN_OR_RETURN(const std::filesystem::path dir, flags_.model.ModelDir());
+    DI_RETURN_IF_ERROR(flags_.Finish(dir));
+    StopSignals signals;
+    SteadyClock clock;
+    LoadProgress progress;
+    EngineParts parts;
+    DI_ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
+                        LoadInProcessWorker(dir, flags_, FolderName(dir), *ParseWorkerRole(role_),
+                                            &progress, &parts, &clock));
+    WorkerService service({}, worker.get(), &clock);
+    std::atomic<int64_t> drain_within_us{-1};
+    service.OnDrainAsked([&](int64_t within_us) {
+      drain_within_us.store(std::max<int64_t>(0, within_us), std::memory_order_release);
+    });
+    DI_ASSIGN_OR_RETURN(
+        const std::unique_ptr<SessionServer> sessions,
+        SessionServer::Listen(listen_, [&](Session* session) { service.Serve(session); }));
+    Log(LogLevel::kInfo, "worker.ready",
+        {{"endpoint", sessions->endpoint()},
+         {"role", role_},
+         {"incarnation", worker->info().incarnation}});
+    while (drain_within_us.load(std::memory_order_acquire) < 0) {
+      if (!signals.WaitFor(std::chrono::milliseconds(100))) continue;
+      drain_within_us.store(static_cast<int64_t>(flags_.drain_timeout_s * 1e6));
+    }
+    Log(LogLevel::kInfo, "worker.draining",
+        {{"timeout_s", static_cast<double>(drain_within_us.load()) * 1e-6}});
+    Drain(&service, clock.NowUs() + drain_within_us.load(), &signals);
+    sessions->Shutdown();
+    Log(LogLevel::kInfo, "worker.stopped");
+    return OkStatus();
+  }
+
+  // The second signal stops at once.
+  static void Drain(WorkerService* service, int64_t deadline_us, StopSignals* signals) {
+    std::atomic<bool> drained{false};
+    std::thread drain([&] {
+      service->Drain(deadline_us);
+      drained.store(true, std::memory_order_release);
+    });
+    while (!drained.load(std::memory_order_acquire)) {
+      if (signals->WaitFor(std::chrono::milliseconds(20))) service->Drain(0);
+    }
+    drain.join();
+  }
+
+  ServeFlags flags_;
+  std::string role_ = "all";
+  std::string listen_ = "127.0.0.1:0";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeWorkerCommand() { return std::make_unique<WorkerCommand>(); }
+
+}  // namespace deepinfer

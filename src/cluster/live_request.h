@@ -1,0 +1,85 @@
+// One request at the gateway, from its submission to its last event: what the client has got so
+// far, and the attempt that produces the rest (docs/cluster.md §4).
+// Thread rule: any thread; the client's sink is called by one thread at a time. Owner: Gateway.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/worker.h"
+
+namespace deepinfer {
+
+class LiveRequest {
+ public:
+  LiveRequest(EngineRequest request, TokenSink sink)
+      : request_(std::move(request)), sink_(std::move(sink)) {}
+
+  // Which worker an event comes from.
+  enum class Leg : unsigned char { kWhole, kPrefill, kDecode };
+  enum class Outcome : unsigned char {
+    kStale,   // nothing for the client
+    kGoesOn,  // the sink was called
+    kEnded,   // the sink has been told so and is gone
+    kLost,    // the attempt is over; the request needs another
+  };
+
+  // Workers of the running attempt, borrowed; whole requests have only `decode`.
+  struct Placement {
+    Worker* prefill = nullptr;
+    Worker* decode = nullptr;
+  };
+
+  const std::string& id() const { return request_.request_id; }
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt_ids.size()); }
+  int64_t deadline_us() const { return request_.deadline_us; }
+  const std::string& branch_of() const { return request_.branch_of; }
+
+  // Begins the next attempt: the request as it must be submitted now, with the tokens so far.
+  // Nothing when the request has ended or was cancelled.
+  std::optional<EngineRequest> Begin(const Placement& placement);
+  // Takes the attempt back, which no worker accepted.
+  void Abandon(uint32_t attempt);
+
+  // before_last runs just before the sink is told of the end.
+  Outcome OnEvent(uint32_t attempt, Leg leg, TokenEvent event,
+                  const std::function<void()>& before_last);
+
+  // Ends the request here when no attempt runs; true if it did.
+  bool End(FinishReason reason, Status status, const std::function<void()>& before_last);
+
+  // Marks it as cancelled and says where it runs.
+  Placement Cancel();
+  Placement placement() const;
+  uint32_t attempt() const;
+  bool started() const;  // the client has got a token
+  bool cancelled() const;
+
+ private:
+  // Drops what the client already has; false when tokens are missing in between.
+  bool Trim(TokenEvent* event) const;
+  // What OnEvent decides before anything is sent: the event as the client gets it.
+  Outcome Digest(uint32_t attempt, Leg leg, TokenEvent* event);
+
+  const EngineRequest request_;
+  std::mutex order_mutex_;  // held while the sink is called, taken before the other
+  TokenSink sink_;          // under order_mutex_
+  mutable std::mutex mutex_;
+  std::vector<int32_t> ids_;
+  RequestCounters counters_;
+  SequenceOrigin origin_;
+  Placement placement_;
+  uint32_t attempt_ = 0;
+  bool running_ = false;
+  bool handed_off_ = false;  // the prefill leg has ended well
+  bool compiled_ = false;    // the client knows that its grammar is
+  bool cancelled_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace deepinfer

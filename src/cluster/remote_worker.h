@@ -1,0 +1,107 @@
+// A worker in another process, over one session that is set up again whenever it is lost
+// (docs/cluster.md §3). A lost session ends its requests with `unavailable`; their owner decides
+// what becomes of them.
+// Thread rule: as Worker; sinks are called on the thread of the link.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/session.h"
+#include "cluster/worker.h"
+
+namespace deepinfer {
+
+class AckCounter;
+
+struct RemoteWorkerOptions {
+  // Without a report for so long the worker hangs or is cut off (docs/cluster.md §5).
+  int64_t silence_us = 3'000'000;
+  int64_t dial_us = 1'000'000;
+  int64_t least_backoff_us = 100'000;
+  int64_t most_backoff_us = 2'000'000;
+};
+
+class RemoteWorker final : public Worker {
+ public:
+  // Connects in the background. own names the gateway; its numerics_id may be empty.
+  RemoteWorker(std::string endpoint, uint64_t own_incarnation, WorkerInfo own,
+               const RemoteWorkerOptions& options, const Clock* clock);
+  ~RemoteWorker() override;  // ends what runs, as a loss does
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  // Of the last process that answered; empty fields before the first.
+  WorkerInfo info() const override;
+  Status Submit(EngineRequest request, TokenSink sink) override;
+  Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
+                       TokenSink sink) override;
+  Status SubmitDecode(EngineRequest request, TokenSink sink) override;
+  void Cancel(std::string_view request_id) override;
+  LoadReport Load() const override;
+  bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
+  EngineStatistics Statistics() const override;
+  void Drain(int64_t deadline_us) override;
+  void Sweep(int64_t now_us) override;
+
+  // Asks the worker to end its requests within this time, then itself. unavailable: out of reach.
+  Status AskDrain(int64_t within_us);
+
+  // False on time-out.
+  bool WaitReady(std::chrono::milliseconds limit);
+
+ private:
+  struct Run {
+    uint32_t attempt = 0;
+    std::shared_ptr<TokenSink> sink;  // shared with the call that is under way
+    std::shared_ptr<AckCounter> acks;
+  };
+  struct Charge {
+    uint64_t seq = 0;
+    int64_t prompt_tokens = 0;
+    bool prefill = false;
+  };
+
+  // A message of this gateway to the process it is connected to.
+  wire::Message Address() const;
+  Status Dispatch(EngineRequest request, int mode, const std::string& decode_endpoint,
+                  TokenSink sink);
+  void Loop();
+  // Dials and says Hello; null when that failed.
+  std::shared_ptr<Session> Connect();
+  void Listen(Session* session);
+  void OnTokens(wire::Message* message);
+  void OnReport(const wire::Message& message);
+  void FailRuns(const Status& status);
+
+  const std::string endpoint_;
+  const uint64_t own_incarnation_;
+  const WorkerInfo own_;
+  const RemoteWorkerOptions options_;
+  const Clock* const clock_;
+  std::atomic<bool> healthy_{false};  // it can be reached and says so
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<Session> session_;  // null while there is none
+  WorkerInfo info_;
+  LoadReport load_;
+  EngineStatistics statistics_;
+  int64_t last_report_us_ = 0;
+  uint64_t next_dispatch_seq_ = 1;
+  std::vector<Charge> charges_;  // dispatched after the last report was made
+  std::unordered_map<std::string, Run> runs_;
+  bool draining_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace deepinfer

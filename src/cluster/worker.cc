@@ -1,0 +1,27 @@
+#include "cluster/worker.h"
+
+namespace deepinfer {
+
+std::string_view WorkerRoleName(WorkerRole role) {
+  constexpr std::string_view kNames[] = {"all", "prefill", "decode"};
+  return kNames[static_cast<size_t>(role)];
+}
+
+std::optional<WorkerRole> ParseWorkerRole(std::string_view name) {
+  for (const WorkerRole role : {WorkerRole::kAll, WorkerRole::kPrefill, WorkerRole::kDecode}) {
+    if (WorkerRoleName(role) == name) return role;
+  }
+  return std::nullopt;
+}
+
+Status Worker::SubmitDecode(EngineRequest, TokenSink) {
+  return Unsupported("this worker takes no hand-offs");
+}
+
+Status Worker::SubmitPrefill(EngineRequest, const std::string&, TokenSink) {
+  return Unsupported("this worker hands nothing over");
+}
+
+void Worker::Sweep(int64_t) {}
+
+}  // namespace deepinfer

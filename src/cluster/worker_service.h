@@ -1,0 +1,78 @@
+// A worker for gateways in other processes: takes their requests from sessions, sends tokens and
+// load reports back (docs/cluster.md §3).
+// Thread rule: any thread; one thread per session serves it, one sends reports.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/run_fence.h"
+#include "cluster/session.h"
+#include "cluster/worker.h"
+
+namespace deepinfer {
+
+class HandOffReceiver;
+class HandOffSender;
+
+struct WorkerServiceOptions {
+  int64_t report_interval_us = 100'000;
+};
+
+class WorkerService {
+ public:
+  // worker and clock are borrowed. info().role says what gateways may ask for.
+  WorkerService(const WorkerServiceOptions& options, Worker* worker, const Clock* clock);
+  // Every session must have ended; waits for the last events of their runs.
+  ~WorkerService();
+
+  // Serves one session until it is closed; then its requests are cancelled.
+  void Serve(Session* session);
+
+  // Refuses new work from now on. Requests that run may end until the deadline; the gateways of
+  // the others learn of the loss when their sessions close, and continue them elsewhere.
+  void Drain(int64_t deadline_us);
+  bool draining() const;
+  // An operator asked for it over a session; called once, on the thread of the session.
+  void OnDrainAsked(std::function<void(int64_t within_us)> callback);
+
+ private:
+  class Link;
+  struct Run {
+    std::string engine_id;
+    std::shared_ptr<Link> link;
+  };
+
+  void OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message);
+  void OnCancel(const std::string& request_id, uint32_t attempt);
+  // Starts the run of a checked request whose attempt has entered.
+  void StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id);
+  void EndRun(const std::string& request_id, const std::string& engine_id);
+  void CancelRunsOf(const Link& link);
+  void Report();
+
+  const WorkerServiceOptions options_;
+  Worker* const worker_;
+  const Clock* const clock_;
+  const uint64_t incarnation_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  RunFence fence_;
+  std::unordered_map<std::string, Run> runs_;  // by request
+  std::vector<std::shared_ptr<Link>> links_;
+  std::function<void(int64_t)> on_drain_asked_;
+  bool draining_ = false;
+  bool stop_ = false;
+  std::thread reporter_;
+};
+
+}  // namespace deepinfer
