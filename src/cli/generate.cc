@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/generation.h"
 #include "cli/io.h"
@@ -46,6 +47,8 @@ class GenerateCommand final : public Command {
   }
 
   int Run(const FlagOrigins&) override {
+    // Standard output is for results.
+    InitLogging(LogLevel::kWarning, LogFormat::kText);
     const Status status = Generate();
     return status.ok() ? kExitOk : ReportFailure(status);
   }

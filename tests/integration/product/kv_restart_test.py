@@ -77,9 +77,13 @@ class KvRestart(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dir = pathlib.Path(folder.name) / "kv"
 
-    def server(self, *args, **options):
-        return Server("--kv-dir", self.dir, "--kv-group-commit-ms", "50", "--replay", "exact", *args,
-                      **options)
+    def server(self, *args, stored=0, commit_ms=50, **options):
+        """A server on the folder, once it knows of so many blocks that are there already."""
+        server = Server("--kv-dir", self.dir, "--kv-group-commit-ms", commit_ms, "--replay",
+                        "exact", *args, **options)
+        if stored:
+            self.wait_stored(server, stored)
+        return server
 
     def wait_stored(self, server, blocks):
         deadline = time.monotonic() + 60
@@ -101,26 +105,25 @@ class KvRestart(unittest.TestCase):
                 self.assertEqual(answer["usage"]["prompt_cache_hit_tokens"], 0)
             self.wait_stored(server, sum(len(ids) // BLOCK for ids in prompts))
             self.kill(server)
-        with self.server() as server:
-            for ids, before in zip(prompts, cold):
+        for ids, before in zip(prompts, cold):
+            with self.server(stored=sum(len(ids) // BLOCK for ids in prompts)) as server:
                 answer = complete(server, ids)
                 self.assertEqual(text_and_logprobs(answer), text_and_logprobs(before))
                 tiers = by_tier(answer)
                 self.assertGreater(tiers["disk"], 0)
                 self.assertEqual(tiers["dram"], 0)
-            hits = metric(server, "kv_loaded_tokens_total", tier="disk")
-            self.assertEqual(hits, sum(len(ids) // BLOCK * BLOCK for ids in prompts))
-            self.assertEqual(metric(server, "kv_tier_state", state="on"), 1)
-            request = [e for e in server.events if e.get("event") == "request"][0]
-            self.assertGreater(request["disk_tokens"], 0)
-            self.assertEqual(server.stop(), 0)
+                self.assertEqual(metric(server, "kv_loaded_tokens_total", tier="disk"),
+                                 len(ids) // BLOCK * BLOCK)
+                self.assertEqual(metric(server, "kv_tier_state", state="on"), 1)
+                self.assertGreater(server.wait_event("request")["disk_tokens"], 0)
+                self.assertEqual(server.stop(), 0)
 
     def test_a_stop_commits_what_is_queued(self):
         ids = prompt(1000, 10)
-        with self.server("--kv-group-commit-ms", "3600000") as server:
+        with self.server(commit_ms=3600000) as server:
             complete(server, ids)
             self.assertEqual(server.stop(), 0)
-        with self.server() as server:
+        with self.server(stored=len(ids) // BLOCK) as server:
             self.assertGreater(by_tier(complete(server, ids))["disk"], 0)
 
     def test_a_kill_while_it_writes_costs_at_most_misses(self):
@@ -129,7 +132,7 @@ class KvRestart(unittest.TestCase):
             for seed in range(6):
                 expected[seed] = text_and_logprobs(complete(server, prompt(700, seed)))
         for attempt in range(3):
-            with self.server("--kv-group-commit-ms", "1") as server:
+            with self.server(commit_ms=1) as server:
                 for seed in range(6):
                     answer = complete(server, prompt(700, seed))
                     self.assertEqual(text_and_logprobs(answer), expected[seed], (attempt, seed))
@@ -144,7 +147,7 @@ class KvRestart(unittest.TestCase):
                         break
         report = run("kv", "verify", "--dir", self.dir, "--json")
         self.assertEqual(json.loads(report.stdout)["problems"], [])
-        with self.server() as server:
+        with self.server(stored=700 // BLOCK) as server:
             self.assertGreater(by_tier(complete(server, prompt(700, 0)))["disk"], 0)
 
     def test_damaged_segments_are_misses_with_a_reason(self):
@@ -160,7 +163,7 @@ class KvRestart(unittest.TestCase):
             byte = segment.read(1)
             segment.seek(offset)
             segment.write(bytes([byte[0] ^ 1]))
-        with self.server() as server:
+        with self.server(stored=len(ids) // BLOCK) as server:
             answer = complete(server, ids)
             self.assertEqual(text_and_logprobs(answer), text_and_logprobs(before))
             self.assertGreater(by_tier(answer)["disk"], 0)
@@ -246,7 +249,7 @@ class KvRestart(unittest.TestCase):
             complete(server, shared, headers=as_a)
             complete(server, private, headers=as_a, prompt_cache_retention="in_memory")
             self.assertEqual(server.stop(), 0)
-        with self.server("--api-key-file", keys) as server:
+        with self.server("--api-key-file", keys, stored=len(shared) // BLOCK) as server:
             self.assertEqual(by_tier(complete(server, shared, headers=as_b))["disk"], 0)
             self.assertGreater(by_tier(complete(server, shared, headers=as_a))["disk"], 0)
             self.assertEqual(by_tier(complete(server, private, headers=as_a))["disk"], 0)
