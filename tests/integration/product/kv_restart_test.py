@@ -56,7 +56,7 @@ def by_tier(answer):
 def metrics(server):
     """{name{labels}: value}, our own names only."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=support.TIMEOUT_S)
-    connection.request("GET", "/metrics")
+    connection.request("GET", "/metrics", headers=server.headers)
     lines = connection.getresponse().read().decode().splitlines()
     connection.close()
     return {name: float(value) for name, value in
@@ -77,10 +77,12 @@ class KvRestart(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.dir = pathlib.Path(folder.name) / "kv"
 
-    def server(self, *args, stored=0, commit_ms=50, **options):
+    def server(self, *args, stored=0, commit_ms=50, headers=None, **options):
         """A server on the folder, once it knows of so many blocks that are there already."""
         server = Server("--kv-dir", self.dir, "--kv-group-commit-ms", commit_ms, "--replay",
                         "exact", *args, **options)
+        self.addCleanup(server.__exit__)
+        server.headers = headers or {}
         if stored:
             self.wait_stored(server, stored)
         return server
@@ -236,6 +238,7 @@ class KvRestart(unittest.TestCase):
             self.assertEqual(folder, str(self.dir / "deepinfer/kv"))
             with Server(env=home) as second:
                 second.wait_event("kv.without_store")
+                second.headers = {}
                 complete(second, prompt(500, 31))
                 self.assertEqual(metric(second, "kv_tier_state", state="off"), 1)
 
@@ -249,7 +252,8 @@ class KvRestart(unittest.TestCase):
             complete(server, shared, headers=as_a)
             complete(server, private, headers=as_a, prompt_cache_retention="in_memory")
             self.assertEqual(server.stop(), 0)
-        with self.server("--api-key-file", keys, stored=len(shared) // BLOCK) as server:
+        with self.server("--api-key-file", keys, headers=as_a,
+                         stored=len(shared) // BLOCK) as server:
             self.assertEqual(by_tier(complete(server, shared, headers=as_b))["disk"], 0)
             self.assertGreater(by_tier(complete(server, shared, headers=as_a))["disk"], 0)
             self.assertEqual(by_tier(complete(server, private, headers=as_a))["disk"], 0)
