@@ -59,7 +59,8 @@ class CheckpointCopy {
 
   // Writes config.json, shards and index to an empty directory.
   void Write(const TempDir& to) const {
-    std::filesystem::copy_file(dir_ + "/config.json", to.File("config.json"));
+    std::filesystem::copy_file(dir_ + "/config.json", to.File("config.json"),
+                               std::filesystem::copy_options::overwrite_existing);
     std::string map;
     std::vector<std::vector<NamedTensor>> shards(num_shards_);
     for (const auto& [name, t] : tensors) {
