@@ -92,6 +92,15 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
     status = Dispatch(live);
     if (status.code() != StatusCode::kUnavailable) break;
   }
+  if (status.code() == StatusCode::kCancelled) {
+    // Cancelled by another thread before a worker knew of it: the sink still hears the end.
+    {
+      const std::lock_guard lock(mutex_);
+      lost_.push_back(live);
+    }
+    changed_.notify_all();
+    return OkStatus();
+  }
   if (!status.ok()) Forget(live);
   return status;
 }

@@ -23,7 +23,8 @@ class AnthropicClient(unittest.TestCase):
     def request(self, text="What is a KV cache?", thinking=False, **fields):
         kind = {"type": "adaptive"} if thinking else {"type": "disabled"}
         return {"model": "deepinfer-tiny", "max_tokens": 64, "thinking": kind,
-                "messages": [{"role": "user", "content": text}], "temperature": 0, **fields}
+                "messages": [{"role": "user", "content": text}],
+                "extra_body": {"temperature": 0}, **fields}
 
     def test_stream_is_the_message(self):
         plain = self.client.messages.create(**self.request())
@@ -96,7 +97,7 @@ class AnthropicClient(unittest.TestCase):
             self.client.messages.create(**self.request(model="nobody"))
         self.assertEqual(caught.exception.body["error"]["type"], "not_found_error")
         with self.assertRaises(anthropic.BadRequestError):
-            self.client.messages.create(**self.request(temperature=9))
+            self.client.messages.create(**self.request(extra_body={"temperature": 9}))
 
     def test_models_list(self):
         self.assertEqual([m.id for m in self.client.models.list()][0], "deepinfer-tiny")
