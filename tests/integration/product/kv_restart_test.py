@@ -150,7 +150,11 @@ class KvRestart(unittest.TestCase):
         report = run("kv", "verify", "--dir", self.dir, "--json")
         self.assertEqual(json.loads(report.stdout)["problems"], [])
         with self.server(stored=700 // BLOCK) as server:
-            self.assertGreater(by_tier(complete(server, prompt(700, 0)))["disk"], 0)
+            answer = complete(server, prompt(700, 0))
+            self.assertEqual(text_and_logprobs(answer), expected[0])
+            # A starved machine may compute instead of waiting for the disk, and says so.
+            if by_tier(answer)["disk"] == 0:
+                self.assertIn(server.wait_event("request")["cache_miss"], ("deadline", "slower"))
 
     def test_damaged_segments_are_misses_with_a_reason(self):
         ids = prompt(1500, 20)
