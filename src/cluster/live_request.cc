@@ -92,12 +92,10 @@ LiveRequest::Outcome LiveRequest::OnEvent(uint32_t attempt, Leg leg, TokenEvent 
                                           const std::function<void()>& before_last) {
   const std::lock_guard order(order_mutex_);
   const Outcome outcome = Digest(attempt, leg, &event);
-  if (outcome == Outcome::kGoesOn) sink_(std::move(event));
-  if (outcome == Outcome::kEnded) {
-    before_last();
-    sink_(std::move(event));
-    sink_ = nullptr;
-  }
+  if (outcome != Outcome::kGoesOn && outcome != Outcome::kEnded) return outcome;
+  if (outcome == Outcome::kEnded) before_last();
+  sink_(std::move(event));
+  if (outcome == Outcome::kEnded) sink_ = nullptr;
   return outcome;
 }
 

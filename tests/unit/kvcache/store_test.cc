@@ -513,7 +513,9 @@ class EncryptedStoreTest : public KvStoreTest {
     const auto payload = PayloadOfKey(options.layout, NumberedKey(chain, block));
     for (const std::string& path : files->Paths()) {
       const auto bytes = ReadWholeFile(files.get(), path, int64_t{1} << 30);
-      if (!std::ranges::search(*bytes, std::span(payload).first(64)).empty()) return true;
+      const auto found =
+          std::search(bytes->begin(), bytes->end(), payload.begin(), payload.begin() + 64);
+      if (found != bytes->end()) return true;
     }
     return false;
   }
