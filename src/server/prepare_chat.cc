@@ -60,6 +60,8 @@ std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
   return UnsupportedParameterError("max_tokens", "Pre-warm requests are not supported");
 }
 
+namespace {
+
 ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& state,
                                                          const ServedModel& model,
                                                          const HttpRequest& http_request,
@@ -89,6 +91,27 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
     requests[i].sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
   }
   return requests;
+}
+
+}  // namespace
+
+ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const ServedModel> model,
+                                   const HttpRequest& http_request, const PreparedChat& prepared) {
+  const ChatRequest& request = prepared.request;
+  state.metrics.OnUnknownFields(request.unknown_fields);
+  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
+    return tl::unexpected(std::move(*error));
+  }
+  ApiResult<std::vector<EngineRequest>> requests =
+      MakeEngineRequests(state, *model, http_request, prepared);
+  if (!requests) return tl::unexpected(std::move(requests.error()));
+  GenerationPlan plan;
+  plan.model = std::move(model);
+  plan.model_name = request.model;
+  plan.stream = request.stream.stream;
+  plan.requests = std::move(*requests);
+  plan.grammar_path = prepared.grammar.path;
+  return plan;
 }
 
 void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,

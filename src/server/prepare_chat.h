@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
+#include "server/generation.h"
 #include "server/output_grammar.h"
 #include "server/server_state.h"
 #include "text/renderer.h"
@@ -30,11 +32,11 @@ ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatR
 // The same for a chat body.
 ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body);
 
-// One engine request per choice. context_length_exceeded when the prompt leaves no room.
-ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& state,
-                                                         const ServedModel& model,
-                                                         const HttpRequest& http_request,
-                                                         const PreparedChat& prepared);
+// What the chat dialects share of a generation: counts unknown fields, checks the key's right to
+// the model and makes one engine request per choice. The caller adds `id` and `answer`.
+// context_length_exceeded when the prompt leaves no room.
+ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const ServedModel> model,
+                                   const HttpRequest& http_request, const PreparedChat& prepared);
 
 // 403 unless the key may use the model.
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model);

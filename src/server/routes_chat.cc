@@ -52,13 +52,8 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
   ApiResult<PreparedChat> prepared = PrepareChat(*model, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->request;
-  state.metrics.OnUnknownFields(request.unknown_fields);
-  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
-    return RespondError(*exchange, *error);
-  }
-  ApiResult<std::vector<EngineRequest>> requests =
-      MakeEngineRequests(state, *model, http_request, *prepared);
-  if (!requests) return RespondError(*exchange, requests.error());
+  ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, *prepared);
+  if (!plan) return RespondError(*exchange, plan.error());
   if (!request.add_generation_prompt && !request.conversation.continues_last_turn()) {
     return RespondError(*exchange, UnsupportedParameterError(
                                        "add_generation_prompt",
@@ -66,16 +61,10 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
                                        "continue; render and tokenize work without"));
   }
 
-  GenerationPlan plan;
-  plan.model = model;
-  plan.model_name = request.model;
-  plan.stream = request.stream.stream;
-  plan.requests = std::move(*requests);
-  plan.grammar_path = prepared->grammar.path;
   ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
-  plan.id = options.id;
-  plan.answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));
-  StartGeneration(state, exchange, std::move(plan));
+  plan->id = options.id;
+  plan->answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));
+  StartGeneration(state, exchange, *std::move(plan));
 }
 
 void HandleChatRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {

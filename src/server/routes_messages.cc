@@ -63,27 +63,16 @@ void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exc
   ApiResult<PreparedMessages> prepared = Prepare(*model, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->chat.request;
-  state.metrics.OnUnknownFields(request.unknown_fields);
-  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
-    return RespondError(*exchange, *error);
-  }
-  ApiResult<std::vector<EngineRequest>> requests =
-      MakeEngineRequests(state, *model, http_request, prepared->chat);
-  if (!requests) return RespondError(*exchange, requests.error());
+  ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, prepared->chat);
+  if (!plan) return RespondError(*exchange, plan.error());
 
-  GenerationPlan plan;
-  plan.model = model;
-  plan.model_name = request.model;
-  plan.stream = request.stream.stream;
-  plan.requests = std::move(*requests);
-  plan.grammar_path = prepared->chat.grammar.path;
   MessagesFormat format = MakeFormat(state, *prepared);
-  plan.id = format.id;
-  plan.answer =
-      MakeBlockAnswer(*model->context.tokenizer,
-                      MakeAnswerOptions(*model, request, plan.requests.front().sampling.max_tokens),
-                      std::make_unique<MessagesWriter>(std::move(format), NewToolCallId));
-  StartGeneration(state, exchange, std::move(plan));
+  plan->id = format.id;
+  plan->answer = MakeBlockAnswer(
+      *model->context.tokenizer,
+      MakeAnswerOptions(*model, request, plan->requests.front().sampling.max_tokens),
+      std::make_unique<MessagesWriter>(std::move(format), NewToolCallId));
+  StartGeneration(state, exchange, *std::move(plan));
 }
 
 void HandleCountTokens(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {

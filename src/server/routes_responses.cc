@@ -46,33 +46,22 @@ void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& ex
   ApiResult<PreparedResponses> prepared = Prepare(*model, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->chat.request;
-  state.metrics.OnUnknownFields(request.unknown_fields);
-  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
-    return RespondError(*exchange, *error);
-  }
-  ApiResult<std::vector<EngineRequest>> requests =
-      MakeEngineRequests(state, *model, http_request, prepared->chat);
-  if (!requests) return RespondError(*exchange, requests.error());
+  ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, prepared->chat);
+  if (!plan) return RespondError(*exchange, plan.error());
 
-  GenerationPlan plan;
-  plan.model = model;
-  plan.model_name = request.model;
-  plan.stream = request.stream.stream;
-  plan.requests = std::move(*requests);
-  plan.grammar_path = prepared->chat.grammar.path;
   ResponsesFormat format = std::move(prepared->format);
   format.id = MakeRandomId("resp_");
   format.created_s = NowSeconds();
   format.usage_extension = state.options.usage_extension;
-  plan.id = format.id;
+  plan->id = format.id;
   BlockAnswerOptions options;
   options.tokens.eos_token_id = model->context.gateway->info().eos_token_id;
   options.tokens.logprobs = request.logprobs;
   options.tokens.parser = MakeParserSettings(request.parsing, model->context.special);
-  plan.answer = MakeBlockAnswer(
+  plan->answer = MakeBlockAnswer(
       *model->context.tokenizer, std::move(options),
       std::make_unique<ResponsesWriter>(std::move(format), NewToolCallId, NowSeconds));
-  StartGeneration(state, exchange, std::move(plan));
+  StartGeneration(state, exchange, *std::move(plan));
 }
 
 void HandleResponsesRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
