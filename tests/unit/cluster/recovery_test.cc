@@ -38,12 +38,15 @@ class ScriptedWorker final : public Worker {
     cancelled_.emplace_back(id);
   }
   LoadReport Load() const override {
+    if (when_asked_for_load) when_asked_for_load();
     const std::lock_guard lock(mutex_);
     return load_;
   }
   bool healthy() const override { return Load().ready; }
   EngineStatistics Statistics() const override { return {}; }
   void Drain(int64_t) override {}
+
+  std::function<void()> when_asked_for_load;  // the gateway asks while it places a request
 
   void SetReady(bool ready) {
     const std::lock_guard lock(mutex_);
@@ -188,6 +191,16 @@ TEST_F(Recovery, ARequestThatWaitsForAWorkerCanBeCancelled) {
   gateway_->Cancel("r");
   EXPECT_EQ(out_.Wait().finish, FinishReason::kCancelled);
   EXPECT_EQ(out_.Wait().counters.generated_tokens, 1);
+}
+
+TEST_F(Recovery, ARequestThatIsBeingPlacedCanBeCancelled) {
+  Start({kAll});
+  workers_[0]->when_asked_for_load = [this] { gateway_->Cancel("r"); };
+  Submit();
+  ASSERT_TRUE(Eventually([this] { return out_.done(); }));
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kCancelled);
+  EXPECT_EQ(workers_[0]->num_taken(), 0u);
+  workers_[0]->when_asked_for_load = nullptr;
 }
 
 TEST_F(Recovery, ItFailsAfterTooManyAttempts) {

@@ -46,6 +46,7 @@ EngineRequest FullRequest() {
   r.forced_ids = {12};
   r.forced_accepts = {0, 3};
   r.cache_retention.persist = false;
+  r.cache_retention.retention = RetentionClass::kAgent;
   r.cache_retention.tenant_tag = 0x8000'0000'0000'0001;
   r.cache_retention.max_lifetime_hours = 5;
   r.state_at = {128, 256};
@@ -92,7 +93,15 @@ TEST(WireCodec, ARequestComesThroughWhole) {
   EXPECT_EQ(got->sampling.seed, want.sampling.seed);
   EXPECT_EQ(got->sampling.banned_sequences, want.sampling.banned_sequences);
   EXPECT_EQ(got->cache_scope, want.cache_scope);
+  EXPECT_EQ(got->state_at, want.state_at);
+  EXPECT_EQ(got->forced_accepts, want.forced_accepts);
+  EXPECT_FALSE(got->cache_retention.persist);
+  EXPECT_EQ(got->cache_retention.retention, RetentionClass::kAgent);
+  EXPECT_EQ(got->cache_retention.max_lifetime_hours, 5);
+  EXPECT_EQ(got->cache_retention.tenant_tag, want.cache_retention.tenant_tag);
   EXPECT_EQ(got->grammar->source, want.grammar->source);
+  EXPECT_TRUE(got->grammar->strict);
+  EXPECT_EQ(got->grammar->fallback, want.grammar->fallback);
   EXPECT_EQ(got->grammar->trigger.bound_token, 7);
   EXPECT_EQ(got->resume->ids, want.resume->ids);
   EXPECT_EQ(got->resume->counters.decode_us, 123);
