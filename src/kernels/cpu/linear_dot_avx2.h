@@ -28,7 +28,9 @@ struct DotAvx2 {
   // 12 KB of weights, 4 KB of values and 3 KB of sums: the first-level cache has 32.
   static constexpr int kPanelOutputs = 12;
   static constexpr int64_t kChunkBlocks = 2;
+  static constexpr int64_t kPanelRows = 64;
   static constexpr int64_t kMaxStreamRows = 8;
+  static constexpr int64_t kStreamChunkBytes = 16384;
   static constexpr int64_t kPrefetchBytes = 2048;
 
   static Acc Zero() { return _mm256_setzero_ps(); }
@@ -42,6 +44,10 @@ struct DotAvx2 {
   static void StoreReg(std::byte* p, Reg v) { _mm256_storeu_ps(reinterpret_cast<float*>(p), v); }
   static Acc Step(Acc sum, Reg w, Reg x) { return _mm256_fmadd_ps(w, x, sum); }
   static float LaneSum(const float* lane) { return Avx2::LaneSum(Avx2::Load(lane)); }
+  // out[i] = LaneSum(lanes + 16 i) of 16 outputs.
+  static void SumLanes(const float* lanes, float* out) {
+    for (int i = 0; i < kSumOutputs; ++i) out[i] = LaneSum(lanes + 16 * i);
+  }
 
   // Rows for FP8 and FP4 weights carry 2^60, which keeps their products with FP8 weights, decoded
   // without 2^120, among the normal numbers. v: an activation code times its folded scale.

@@ -174,7 +174,10 @@ template <int kRows>
   }
 #pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) {
-    task.y[m][task.y_column + n - task.first_output] = SumLanes<DotAvx2>(acc[m]);
+    alignas(32) float lanes[16];
+    DotAvx2::Store(lanes, acc[m][0]);
+    DotAvx2::Store(lanes + 8, acc[m][1]);
+    task.y[m][task.y_column + n - task.first_output] = DotAvx2::LaneSum(lanes);
   }
 }
 
