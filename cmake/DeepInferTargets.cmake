@@ -2,8 +2,9 @@
 #   Static library di_<name>, headers reached as "<name>/header.h" from src/.
 # di_add_test(status_test SOURCES status_test.cc DEPS di_base LABEL unit)
 #   One GoogleTest binary, one ctest entry.
-# di_add_fuzzer(json_fuzzer SOURCES json_fuzzer.cc DEPS di_text)
-#   Seeds in tests/fuzz/seeds/<name>/. EXPECT_REPORT: the run must end in a sanitizer report.
+# di_add_fuzzer(json_fuzzer)
+#   Source <name>.cc, seeds in tests/fuzz/seeds/<name>/. EXPECT_REPORT: the run must end in a
+#   sanitizer report.
 
 function(di_add_library name)
   cmake_parse_arguments(ARG "NO_CONVERSION_WARNINGS" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -37,10 +38,10 @@ endfunction()
 # In the fuzz preset: the fuzzer itself. With DEEPINFER_FUZZ_TESTS: ctest entries that build the
 # fuzz preset and run the fuzzer for a few seconds from its seeds.
 function(di_add_fuzzer name)
-  cmake_parse_arguments(ARG "EXPECT_REPORT" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "EXPECT_REPORT" "" "" ${ARGN})
   if(DEEPINFER_FUZZ)
-    add_executable(${name} ${ARG_SOURCES})
-    target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+    add_executable(${name} ${name}.cc)
+    target_link_libraries(${name} PRIVATE di_fuzzed)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     if(NOT TARGET fuzzers)
       add_custom_target(fuzzers)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Enforces the arrows between the folders of src/ (docs/architecture.md).
+"""Enforces the arrows between the folders of src/ (docs/architecture.md), and what makes a header
+compile on its own: it is read once, and the source file of its name includes it before all else.
+The build thereby proves most headers; tests/lint/CMakeLists.txt compiles those without such a file.
 
 usage: check_includes.py [SRC]      SRC is the folder to look at, default src/ of this repository
 """
@@ -61,6 +63,24 @@ def check_file(path, src, allowed):
             yield f'{where}:{number}: {where.parts[0]}/ may not include {target}/ ("{name}")'
 
 
+def check_own_header(path, src):
+    """The source file beside a header of the same name must include it first."""
+    header = path.with_suffix(".h")
+    if path.suffix != ".cc" or not header.is_file():
+        return
+    own = str(header.relative_to(src))
+    first = next(filter(None, map(INCLUDE.match, path.read_text(encoding="utf-8").splitlines())),
+                 None)
+    if first is None or first.group(2) != own:
+        yield f'{path.relative_to(src)}: the first include must be "{own}"'
+
+
+def check_read_once(path, src):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if path.suffix in (".h", ".cuh") and "#pragma once" not in lines:
+        yield f"{path.relative_to(src)}: lacks #pragma once"
+
+
 def main():
     src = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "src"
     allowed = {folder: reachable(folder) for folder in MAY_USE}
@@ -72,6 +92,8 @@ def main():
             problems.append(f"{path.relative_to(src)}: {folder} is not in the table of folders")
         else:
             problems.extend(check_file(path, src, allowed[folder]))
+        problems.extend(check_own_header(path, src))
+        problems.extend(check_read_once(path, src))
     finish("check_includes", len(files), problems)
 
 

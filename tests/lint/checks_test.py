@@ -40,7 +40,7 @@ class IncludesTest(CheckTest):
     def setUp(self):
         super().setUp()
         self.write("base/status.h", CLEAN_HEADER)
-        self.write("engine/request.h", '#include "base/status.h"\n')
+        self.write("engine/request.h", '#pragma once\n#include "base/status.h"\n')
 
     def assert_include_rejected(self, message, name, line):
         self.write(name, line + "\n")
@@ -69,6 +69,20 @@ class IncludesTest(CheckTest):
 
     def test_rejects_angle_brackets_around_our_own_header(self):
         self.assert_include_rejected("is ours", "base/log.cc", "#include <base/status.h>")
+
+    def test_accepts_a_source_that_begins_with_its_header(self):
+        self.write("base/status.cc", '// Codes.\n#include "base/status.h"\n#include <vector>\n')
+        self.assert_clean("check_includes.py", str(self.root))
+
+    def test_rejects_a_source_that_hides_what_its_header_lacks(self):
+        message = 'base/status.cc: the first include must be "base/status.h"'
+        self.assert_include_rejected(message, "base/status.cc",
+                                     '#include <vector>\n#include "base/status.h"')
+        self.assert_include_rejected(message, "base/status.cc", "int x;")
+
+    def test_rejects_a_header_without_pragma_once(self):
+        self.assert_include_rejected("base/log.h: lacks #pragma once", "base/log.h",
+                                     "#include <string>")
 
     def test_rejects_an_empty_tree(self):
         with tempfile.TemporaryDirectory() as empty:
