@@ -17,8 +17,16 @@ class ClusterCommand final : public Command {
     app_->require_subcommand(1);
     up_ = app_->add_subcommand("up", "Start workers and a gateway; ends them on Ctrl-C");
     up_->add_option("MODEL", up_options_.model, "Model folder; default: the bundled demo model");
-    up_->add_option("--workers", up_options_.num_all, "Workers that do everything")
+    up_->add_option("--workers", up_options_.num_all,
+                    "Workers that do everything; 2 when no number is given")
         ->check(CLI::Range(0, 64));
+    up_->add_option("--prefill", up_options_.num_prefill, "Workers that run prompts")
+        ->check(CLI::Range(0, 64));
+    up_->add_option("--decode", up_options_.num_decode, "Workers that run answers")
+        ->check(CLI::Range(0, 64));
+    up_->add_option("--registry", up_options_.registry,
+                    "Let the gateway find the workers through etcd at HOST:PORT; dev = start a "
+                    "registry too");
     up_->add_option("--host", up_options_.host, "Address of the gateway")->capture_default_str();
     up_->add_option("--port", up_options_.port, "TCP port of the gateway; 0 = a free one")
         ->capture_default_str();
@@ -43,9 +51,9 @@ class ClusterCommand final : public Command {
         ->capture_default_str();
     app_->footer(
         "Examples:\n"
-        "  deepinfer cluster up --workers 2 --port 8000 --dir /tmp/cluster\n"
+        "  deepinfer cluster up --prefill 2 --decode 2 --port 8000 --dir /tmp/cluster\n"
         "  deepinfer cluster status --dir /tmp/cluster --json\n"
-        "  deepinfer cluster drain worker-0 --dir /tmp/cluster");
+        "  deepinfer cluster drain decode-0 --dir /tmp/cluster");
     return app_;
   }
 

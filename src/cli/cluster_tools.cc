@@ -66,28 +66,52 @@ Result<uint16_t> FreePort(const std::string& host) {
 
 Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t port,
                 LocalCluster* cluster) {
+  std::vector<std::string> find;  // how workers and gateway find each other
+  if (options.registry == "dev") {
+    LocalProcess registry;
+    registry.name = registry.role = "registry";
+    registry.endpoint = "unix:" + cluster->PathOf("registry.sock").string();
+    registry.arguments = {"registry", "--listen", registry.endpoint};
+    find = {"--registry", registry.endpoint};
+    DI_RETURN_IF_ERROR(cluster->Start(std::move(registry)));
+  } else if (!options.registry.empty()) {
+    // Other clusters may use it too.
+    find = {"--registry", options.registry, "--cluster", cluster->PathOf("").string()};
+    std::replace(find.back().begin(), find.back().end(), '/', '-');
+  }
+  const int num_workers = options.num_all + options.num_prefill + options.num_decode;
   const int threads =
-      options.threads > 0 ? options.threads : std::max(1, AvailableCores() / options.num_all);
+      options.threads > 0 ? options.threads : std::max(1, AvailableCores() / num_workers);
+  struct Kind {
+    const char* name;
+    const char* role;
+    int number;
+  };
   std::vector<std::string> endpoints;
-  for (int i = 0; i < options.num_all; ++i) {
-    LocalProcess worker;
-    worker.name = "worker-" + std::to_string(i);
-    worker.role = "all";
-    worker.endpoint = "unix:" + cluster->PathOf(worker.name + ".sock").string();
-    worker.arguments = {"worker",   model.string(),  "--role",    worker.role,
-                        "--listen", worker.endpoint, "--threads", std::to_string(threads)};
-    worker.arguments.insert(worker.arguments.end(), options.worker_flags.begin(),
-                            options.worker_flags.end());
-    endpoints.push_back(worker.endpoint);
-    DI_RETURN_IF_ERROR(cluster->Start(std::move(worker)));
+  for (const Kind& kind :
+       {Kind{"worker-", "all", options.num_all}, Kind{"prefill-", "prefill", options.num_prefill},
+        Kind{"decode-", "decode", options.num_decode}}) {
+    for (int i = 0; i < kind.number; ++i) {
+      LocalProcess worker;
+      worker.name = kind.name + std::to_string(i);
+      worker.role = kind.role;
+      worker.endpoint = "unix:" + cluster->PathOf(worker.name + ".sock").string();
+      worker.arguments = {"worker",   model.string(),  "--role",    worker.role,
+                          "--listen", worker.endpoint, "--threads", std::to_string(threads)};
+      worker.arguments.insert(worker.arguments.end(), find.begin(), find.end());
+      worker.arguments.insert(worker.arguments.end(), options.worker_flags.begin(),
+                              options.worker_flags.end());
+      if (find.empty()) endpoints.push_back("--worker=" + worker.endpoint);
+      DI_RETURN_IF_ERROR(cluster->Start(std::move(worker)));
+    }
   }
   LocalProcess gateway;
   gateway.name = gateway.role = "gateway";
   gateway.endpoint = "http://" + options.host + ":" + std::to_string(port);
   gateway.arguments = {"gateway",    model.string(), "--host",
                        options.host, "--port",       std::to_string(port)};
-  for (const std::string& endpoint : endpoints) {
-    gateway.arguments.push_back("--worker=" + endpoint);
+  for (const std::vector<std::string>* more : {&endpoints, &find}) {
+    gateway.arguments.insert(gateway.arguments.end(), more->begin(), more->end());
   }
   gateway.arguments.insert(gateway.arguments.end(), options.gateway_flags.begin(),
                            options.gateway_flags.end());
@@ -102,13 +126,27 @@ struct WorkerView {
   LoadReport load;
 };
 
+void WriteHandOffs(const HandOffCounters& counters, JsonWriter* writer) {
+  writer->BeginObject()
+      .Field("tickets_granted", counters.tickets_granted)
+      .Field("tickets_released", counters.tickets_released)
+      .Field("pins_acquired", counters.pins_acquired)
+      .Field("pins_released", counters.pins_released)
+      .Field("committed", counters.committed)
+      .Field("failed", counters.failed)
+      .Field("bytes_sent", counters.bytes_sent)
+      .Field("bytes_received", counters.bytes_received)
+      .Field("extents_nacked", counters.extents_nacked)
+      .EndObject();
+}
+
 Result<std::vector<WorkerView>> AskWorkers(const std::string& dir) {
   DI_ASSIGN_OR_RETURN(const std::vector<LocalProcess> processes, ReadClusterList(dir));
   const SteadyClock clock;
   std::vector<WorkerView> views;
   std::vector<std::unique_ptr<RemoteWorker>> remote;
   for (const LocalProcess& p : processes) {
-    if (p.role == "gateway") continue;
+    if (p.role == "gateway" || p.role == "registry") continue;
     views.push_back({p, false, {}, {}});
     remote.push_back(std::make_unique<RemoteWorker>(p.endpoint, NewIncarnation(), WorkerInfo{},
                                                     RemoteWorkerOptions{}, &clock));
@@ -126,7 +164,7 @@ Result<std::vector<WorkerView>> AskWorkers(const std::string& dir) {
 Status ClusterUp(const ClusterUpOptions& in) {
   InitLogging(LogLevel::kInfo, LogFormat::kText);
   ClusterUpOptions options = in;
-  if (options.num_all == 0) options.num_all = 2;
+  if (options.num_all + options.num_prefill + options.num_decode == 0) options.num_all = 2;
   ModelFlags flags;
   flags.model = options.model;
   DI_ASSIGN_OR_RETURN(const fs::path model, flags.ModelDir());
@@ -180,7 +218,9 @@ Status PrintClusterStatus(const std::string& dir, bool as_json) {
         .Field("kv_capacity_tokens", v.load.kv_capacity_tokens)
         .Key("draining")
         .Bool(v.load.draining)
-        .EndObject();
+        .Key("hand_offs");
+    WriteHandOffs(v.load.hand_offs, &writer);
+    writer.EndObject();
   }
   writer.EndArray().EndObject();
   return PrintLine(text);

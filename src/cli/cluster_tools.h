@@ -13,6 +13,9 @@ namespace deepinfer {
 struct ClusterUpOptions {
   std::string model;
   int num_all = 0;
+  int num_prefill = 0;
+  int num_decode = 0;
+  std::string registry;  // address, or "dev": one of its own; empty: none
   std::string host = "127.0.0.1";
   uint16_t port = 8000;
   std::string dir;

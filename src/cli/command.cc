@@ -18,6 +18,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeBenchModelCommand());
   commands.push_back(MakeBenchEngineCommand());
   commands.push_back(MakeBenchReplayCommand());
+  commands.push_back(MakeBenchRouterCommand());
   commands.push_back(MakeBenchServeCommand());
   commands.push_back(MakeTokenizeCommand());
   commands.push_back(MakeDetokenizeCommand());
@@ -29,6 +30,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeWorkerCommand());
   commands.push_back(MakeGatewayCommand());
   commands.push_back(MakeClusterCommand());
+  commands.push_back(MakeRegistryCommand());
   commands.push_back(MakeConfigCommand());
   commands.push_back(MakeVersionCommand());
   return commands;

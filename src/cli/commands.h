@@ -19,6 +19,7 @@ std::unique_ptr<Command> MakeBenchEngineCommand();
 std::unique_ptr<Command> MakeBenchKernelsCommand();
 std::unique_ptr<Command> MakeBenchModelCommand();
 std::unique_ptr<Command> MakeBenchReplayCommand();
+std::unique_ptr<Command> MakeBenchRouterCommand();
 std::unique_ptr<Command> MakeBenchServeCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeDetokenizeCommand();
@@ -30,6 +31,7 @@ std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeWorkerCommand();
 std::unique_ptr<Command> MakeGatewayCommand();
 std::unique_ptr<Command> MakeClusterCommand();
+std::unique_ptr<Command> MakeRegistryCommand();
 std::unique_ptr<Command> MakeConfigCommand();
 std::unique_ptr<Command> MakeVersionCommand();
 

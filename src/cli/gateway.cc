@@ -2,11 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/effective_config.h"
+#include "cli/registry_flags.h"
 #include "cli/serving.h"
 #include "cluster/incarnation.h"
 #include "cluster/remote_worker.h"
@@ -20,20 +25,27 @@ class GatewayCommand final : public Command {
     app_ = app->add_subcommand("gateway", "Serve a model over HTTP with workers elsewhere");
     flags_.Register(app_);
     app_->add_option("--worker", workers_,
-                     "Where a worker listens: unix:PATH or HOST:PORT; may repeat")
-        ->required();
+                     "Where a worker listens: unix:PATH or HOST:PORT; may repeat");
+    app_->add_option("--workers-file", workers_file_,
+                     "File with an endpoint a line, read again when it changes");
+    registry_.RegisterGateway(app_);
     app_->footer(
         "MODEL is needed for its tokenizer; weights are not read.\n"
         "Example:\n"
-        "  deepinfer gateway MODEL --worker 10.0.0.7:9100 --worker 10.0.0.8:9100");
+        "  deepinfer gateway MODEL --worker 10.0.0.7:9100 --worker 10.0.0.8:9100\n"
+        "  deepinfer gateway MODEL --registry 10.0.0.1:2379");
     return app_;
   }
 
   int Run(const FlagOrigins& origins) override {
     flags_.server.config_hash = ConfigHash(EffectiveConfig(*app_, origins));
-    const Status status =
-        RunServing(&flags_, [this](const std::filesystem::path& dir, LoadProgress* progress,
-                                   Serving* s) { return Connect(dir, progress, s); });
+    Status status = registry_.Check();
+    if (workers_.empty() && workers_file_.empty() && registry_.registry.empty()) {
+      status = InvalidRequest("a gateway needs --worker, --workers-file or --registry");
+    }
+    if (!status.ok()) return ReportFailure(status);
+    status = RunServing(&flags_, [this](const std::filesystem::path& dir, LoadProgress* progress,
+                                        Serving* s) { return Connect(dir, progress, s); });
     return status.ok() ? kExitOk : ReportFailure(status);
   }
 
@@ -48,31 +60,71 @@ class GatewayCommand final : public Command {
     std::memcpy(s->cache_secret.data(), random.data(), s->cache_secret.size());
     progress->Set(LoadPhase::kWarmup, 0, 0);
     const uint64_t incarnation = NewIncarnation();
-    std::vector<std::unique_ptr<Worker>> workers;
-    std::vector<RemoteWorker*> remote;
-    for (const std::string& endpoint : workers_) {
-      auto worker = std::make_unique<RemoteWorker>(endpoint, incarnation, WorkerInfo{},
-                                                   RemoteWorkerOptions{}, &s->clock);
-      remote.push_back(worker.get());
-      workers.push_back(std::move(worker));
+    const WorkerSet::Make make = [incarnation, clock = &s->clock](const std::string& endpoint) {
+      return std::make_unique<RemoteWorker>(endpoint, incarnation, WorkerInfo{},
+                                            RemoteWorkerOptions{}, clock);
+    };
+    s->directory = Follow();
+    GatewayOptions options;
+    options.max_queued_requests = flags_.engine.max_queued_requests;
+    s->gateway = std::make_unique<Gateway>(options, FirstWorkers(make), &s->clock);
+    {
+      const std::lock_guard lock(mutex_);
+      gateway_ = s->gateway.get();
+      make_ = make;
+      gateway_->FollowWorkers(endpoints_, make);
     }
-    // The first one that answers says what is served; the others may come later.
-    const std::chrono::milliseconds look(100);
+    return OkStatus();
+  }
+
+  std::unique_ptr<WorkerDirectory> Follow() {
+    endpoints_ = workers_;
+    const auto on_change = [this](const std::vector<std::string>& found) {
+      const std::lock_guard lock(mutex_);
+      endpoints_ = workers_;
+      endpoints_.insert(endpoints_.end(), found.begin(), found.end());
+      if (gateway_ != nullptr) gateway_->FollowWorkers(endpoints_, make_);
+    };
+    if (!workers_file_.empty()) return WorkerDirectory::FollowFile(workers_file_, on_change);
+    return registry_.Follow(on_change);
+  }
+
+  // Waits for the first worker that answers, which says what is served and comes first; the others
+  // may come later.
+  std::vector<std::unique_ptr<Worker>> FirstWorkers(const WorkerSet::Make& make) {
+    std::map<std::string, std::unique_ptr<Worker>> by_endpoint;
     while (true) {
-      for (size_t i = 0; i < remote.size(); ++i) {
-        if (!remote[i]->WaitReady(look)) continue;
-        std::swap(workers.front(), workers[i]);
-        GatewayOptions options;
-        options.max_queued_requests = flags_.engine.max_queued_requests;
-        s->gateway = std::make_unique<Gateway>(options, std::move(workers), &s->clock);
-        return OkStatus();
+      std::vector<std::string> endpoints;
+      {
+        const std::lock_guard lock(mutex_);
+        endpoints = endpoints_;
       }
+      for (const std::string& endpoint : endpoints) {
+        std::unique_ptr<Worker>& worker = by_endpoint[endpoint];
+        if (worker == nullptr) worker = make(endpoint);
+      }
+      for (auto& [endpoint, worker] : by_endpoint) {
+        if (!worker->Load().ready) continue;
+        std::vector<std::unique_ptr<Worker>> workers;
+        workers.push_back(std::move(worker));
+        for (auto& [other, its_worker] : by_endpoint) {
+          if (its_worker != nullptr) workers.push_back(std::move(its_worker));
+        }
+        return workers;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
 
   CLI::App* app_ = nullptr;
   ServeFlags flags_;
+  RegistryFlags registry_;
   std::vector<std::string> workers_;
+  std::string workers_file_;
+  std::mutex mutex_;
+  std::vector<std::string> endpoints_;  // of all that are known; the rest under the lock too
+  Gateway* gateway_ = nullptr;
+  WorkerSet::Make make_;
 };
 
 }  // namespace

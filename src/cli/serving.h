@@ -13,6 +13,7 @@
 #include "cli/engine_loading.h"
 #include "cli/serve_flags.h"
 #include "cluster/gateway.h"
+#include "cluster/worker_directory.h"
 #include "server/server.h"
 #include "text/special_tokens.h"
 #include "text/tokenizer.h"
@@ -27,6 +28,7 @@ struct Serving {
   SpecialTokens special;
   std::string tokenizer_hash;
   std::unique_ptr<Gateway> gateway;
+  std::unique_ptr<WorkerDirectory> directory;  // of a gateway whose workers come and go
 };
 
 // Fills everything but the hash of the tokenizer; runs on a thread of its own.

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/engine_loading.h"
+#include "cli/registry_flags.h"
 #include "cli/serve_flags.h"
 #include "cli/stop_signals.h"
 #include "cluster/session.h"
@@ -19,14 +20,22 @@ class WorkerCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     CLI::App* c = app->add_subcommand("worker", "Run an engine that gateways use");
     flags_.RegisterWorker(c);
-    c->add_option("--role", role_, "all: prompts and answers")
-        ->check(CLI::IsMember({"all"}))
+    c->add_option("--role", role_,
+                  "prefill: prompts, handed over after the first token; decode: answers of prompts "
+                  "that others ran; all: both")
+        ->check(CLI::IsMember({"all", "prefill", "decode"}))
+        ->capture_default_str();
+    c->add_option("--transport", transport_,
+                  "How states move between workers: shared memory on one machine, TCP, or auto")
+        ->check(CLI::IsMember({"auto", "shm", "tcp"}))
         ->capture_default_str();
     c->add_option("--listen", listen_, "unix:PATH or HOST:PORT; port 0 = chosen by the system")
         ->capture_default_str();
+    registry_.RegisterWorker(c);
     c->footer(
-        "Example:\n"
-        "  deepinfer worker MODEL --listen 10.0.0.7:9100");
+        "Examples:\n"
+        "  deepinfer worker MODEL --listen 10.0.0.7:9100\n"
+        "  deepinfer worker MODEL --role decode --listen 10.0.0.7:9100 --registry 10.0.0.1:2379");
     return c;
   }
 
@@ -40,6 +49,7 @@ class WorkerCommand final : public Command {
     InitLogging(flags_.log_level(), flags_.log_format());
     DI_ASSIGN_OR_RETURN(const std::filesystem::path dir, flags_.model.ModelDir());
     DI_RETURN_IF_ERROR(flags_.Finish(dir));
+    DI_RETURN_IF_ERROR(registry_.Check());
     StopSignals signals;
     SteadyClock clock;
     LoadProgress progress;
@@ -47,7 +57,10 @@ class WorkerCommand final : public Command {
     DI_ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
                         LoadInProcessWorker(dir, flags_, FolderName(dir), *ParseWorkerRole(role_),
                                             &progress, &parts, &clock));
-    WorkerService service({}, worker.get(), &clock);
+    WorkerServiceOptions options;
+    options.transport = Transport();
+    if (!listen_.starts_with("unix:")) options.data_host = listen_.substr(0, listen_.rfind(':'));
+    WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
     service.OnDrainAsked([&](int64_t within_us) {
       drain_within_us.store(std::max<int64_t>(0, within_us), std::memory_order_release);
@@ -55,6 +68,7 @@ class WorkerCommand final : public Command {
     DI_ASSIGN_OR_RETURN(
         const std::unique_ptr<SessionServer> sessions,
         SessionServer::Listen(listen_, [&](Session* session) { service.Serve(session); }));
+    auto registration = registry_.Announce(sessions->endpoint(), worker->info());
     Log(LogLevel::kInfo, "worker.ready",
         {{"endpoint", sessions->endpoint()},
          {"role", role_},
@@ -65,10 +79,16 @@ class WorkerCommand final : public Command {
     }
     Log(LogLevel::kInfo, "worker.draining",
         {{"timeout_s", static_cast<double>(drain_within_us.load()) * 1e-6}});
+    registration.reset();
     Drain(&service, clock.NowUs() + drain_within_us.load(), &signals);
     sessions->Shutdown();
     Log(LogLevel::kInfo, "worker.stopped");
     return OkStatus();
+  }
+
+  HandOffTransport Transport() const {
+    if (transport_ == "shm") return HandOffTransport::kSharedMemory;
+    return transport_ == "tcp" ? HandOffTransport::kTcp : HandOffTransport::kAuto;
   }
 
   // The second signal stops at once.
@@ -85,7 +105,9 @@ class WorkerCommand final : public Command {
   }
 
   ServeFlags flags_;
+  RegistryFlags registry_;
   std::string role_ = "all";
+  std::string transport_ = "auto";
   std::string listen_ = "127.0.0.1:0";
 };
 

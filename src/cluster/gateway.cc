@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kLastWord{5};
 // A wait on the system's clock must not overflow it.
 constexpr int64_t kMostDrainUs = int64_t{365} * 24 * 3600 * 1'000'000;
 
-const Worker& First(const std::vector<std::unique_ptr<Worker>>& workers) {
+const Worker& First(const WorkerSet::List& workers) {
   DI_CHECK(!workers.empty());
   return *workers.front();
 }
@@ -45,7 +45,7 @@ Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> wo
     : options_(options),
       clock_(clock),
       workers_(std::move(workers)),
-      info_(First(workers_).info()),
+      info_(First(*workers_.list()).info()),
       keeper_([this] { Keep(); }) {}
 
 Gateway::~Gateway() {
@@ -56,7 +56,7 @@ Gateway::~Gateway() {
   changed_.notify_all();
   keeper_.join();
   // Their last events still come here.
-  workers_.clear();
+  workers_.Clear();
   std::vector<LivePtr> left;
   {
     const std::lock_guard lock(mutex_);
@@ -68,7 +68,8 @@ Gateway::~Gateway() {
 Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   if (draining()) return Unavailable("the server is draining");
   int32_t waiting = 0;
-  for (const auto& worker : workers_) waiting += worker->Load().waiting;
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) waiting += worker->Load().waiting;
   if (waiting >= options_.max_queued_requests) {
     return ResourceExhausted(std::to_string(waiting) + " requests are already waiting");
   }
@@ -88,7 +89,7 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   }
   Status status;
   // A worker that is lost just now leaves the choice among the others.
-  for (size_t tries = 0; tries < workers_.size(); ++tries) {
+  for (size_t tries = 0; tries < workers->size(); ++tries) {
     status = Dispatch(live);
     if (status.code() != StatusCode::kUnavailable) break;
   }
@@ -119,22 +120,23 @@ LiveRequest::Placement Gateway::Place(const LiveRequest& request) const {
       if (placement.decode != nullptr) return placement;
     }
   }
+  const auto workers = workers_.list();
   std::vector<RouteCandidate> all;
   std::vector<WorkerRole> roles;
-  for (const auto& worker : workers_) {
+  for (const auto& worker : *workers) {
     all.push_back(CandidateOf(worker->Load()));
     roles.push_back(worker->info().role);
   }
   // The first of these roles that has a usable worker.
-  const auto choose = [&](std::initializer_list<WorkerRole> order, auto rule) -> Worker* {
+  const auto choose = [&](std::initializer_list<WorkerRole> order, auto rule) {
     for (const WorkerRole role : order) {
       std::vector<RouteCandidate> of_role = all;
       for (size_t i = 0; i < roles.size(); ++i) {
         of_role[i].usable = of_role[i].usable && roles[i] == role;
       }
-      if (const std::optional<size_t> index = rule(of_role)) return workers_[*index].get();
+      if (const std::optional<size_t> index = rule(of_role)) return (*workers)[*index];
     }
-    return nullptr;
+    return std::shared_ptr<Worker>();
   };
   const auto decode = [&](const std::vector<RouteCandidate>& c) {
     return ChooseDecode(c, request.prompt_tokens());
@@ -239,7 +241,7 @@ void Gateway::Keep() {
     lost_.clear();
     lock.unlock();
     const int64_t now_us = clock_->NowUs();
-    for (const auto& worker : workers_) worker->Sweep(now_us);
+    workers_.Sweep(now_us);
     RetryWaiting(now_us);
     lock.lock();
   }
@@ -272,7 +274,8 @@ void Gateway::RetryWaiting(int64_t now_us) {
 
 std::optional<double> Gateway::ForecastWaitSeconds() const {
   QueueSnapshot sum;
-  for (const auto& worker : workers_) {
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) {
     const EngineStatistics statistics = worker->Statistics();
     sum.waiting += statistics.waiting;
     sum.waiting_prompt_tokens += statistics.waiting_prompt_tokens;
@@ -299,7 +302,7 @@ void Gateway::Cancel(std::string_view request_id) {
     live = it->second;
   }
   const LiveRequest::Placement placement = live->Cancel();
-  for (Worker* worker : {placement.prefill, placement.decode}) {
+  for (const auto& worker : {placement.prefill, placement.decode}) {
     if (worker != nullptr) worker->Cancel(request_id);
   }
 }
@@ -307,7 +310,8 @@ void Gateway::Cancel(std::string_view request_id) {
 LoadReport Gateway::Load() const {
   LoadReport sum;
   sum.ready = false;
-  for (const auto& worker : workers_) {
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) {
     const LoadReport load = worker->Load();
     sum.running += load.running;
     sum.waiting += load.waiting;
@@ -321,27 +325,31 @@ LoadReport Gateway::Load() const {
 }
 
 bool Gateway::healthy() const {
-  return std::any_of(workers_.begin(), workers_.end(),
+  const auto workers = workers_.list();
+  return std::any_of(workers->begin(), workers->end(),
                      [](const auto& worker) { return worker->healthy(); });
 }
 
 std::vector<EngineStatistics> Gateway::Statistics() const {
   std::vector<EngineStatistics> all;
-  for (const auto& worker : workers_) all.push_back(worker->Statistics());
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) all.push_back(worker->Statistics());
   return all;
 }
 
 std::vector<StoreStatistics> Gateway::Stores() const {
   std::vector<StoreStatistics> all;
-  for (const auto& worker : workers_) all.push_back(worker->Store());
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) all.push_back(worker->Store());
   return all;
 }
 
 Status Gateway::Profile(size_t index, int32_t num_steps, int64_t deadline_us, ProfileSink done) {
-  if (index >= workers_.size()) {
-    return InvalidRequest("worker must be below " + std::to_string(workers_.size()));
+  const auto workers = workers_.list();
+  if (index >= workers->size()) {
+    return InvalidRequest("worker must be below " + std::to_string(workers->size()));
   }
-  return workers_[index]->Profile(num_steps, deadline_us, std::move(done));
+  return (*workers)[index]->Profile(num_steps, deadline_us, std::move(done));
 }
 
 GatewayCounters Gateway::counters() const {
@@ -360,7 +368,8 @@ void Gateway::Drain(int64_t deadline_us) {
     for (const auto& [id, live] : live_) left.push_back(live);
   }
   for (const LivePtr& live : left) Cancel(live->id());
-  for (const auto& worker : workers_) worker->Drain(deadline_us);
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) worker->Drain(deadline_us);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kLastWord, [this] { return live_.empty(); });
 }

@@ -20,6 +20,7 @@
 #include "cluster/live_request.h"
 #include "cluster/queue_forecast.h"
 #include "cluster/worker.h"
+#include "cluster/worker_set.h"
 
 namespace deepinfer {
 
@@ -38,11 +39,17 @@ struct GatewayCounters {
 
 class Gateway {
  public:
-  // workers must not be empty and must serve the same model. clock is borrowed.
+  // workers must not be empty and must serve the same model; the first says which. clock is
+  // borrowed.
   Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> workers, const Clock* clock);
   ~Gateway();  // ends what is live
 
   const WorkerInfo& info() const { return info_; }
+
+  // As WorkerSet::Follow.
+  void FollowWorkers(const std::vector<std::string>& endpoints, const WorkerSet::Make& make) {
+    workers_.Follow(endpoints, make);
+  }
 
   // Same contract as Worker::Submit, after admission and routing. resource_exhausted also when the
   // request would wait past its queue deadline. A worker that is lost is replaced by another one
@@ -93,7 +100,7 @@ class Gateway {
 
   const GatewayOptions options_;
   const Clock* const clock_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // not empty; changes only at the end
+  WorkerSet workers_;
   const WorkerInfo info_;
   mutable std::mutex forecast_mutex_;
   mutable QueueForecast forecast_;  // under forecast_mutex_

@@ -29,10 +29,11 @@ class LiveRequest {
     kLost,    // the attempt is over; the request needs another
   };
 
-  // Workers of the running attempt, borrowed; whole requests have only `decode`.
+  // Workers of the running attempt, which may leave the gateway meanwhile; whole requests have only
+  // `decode`.
   struct Placement {
-    Worker* prefill = nullptr;
-    Worker* decode = nullptr;
+    std::shared_ptr<Worker> prefill;
+    std::shared_ptr<Worker> decode;
   };
 
   const std::string& id() const { return request_.request_id; }

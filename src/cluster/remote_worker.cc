@@ -57,6 +57,7 @@ RemoteWorker::RemoteWorker(std::string endpoint, uint64_t own_incarnation, Worke
       options_(options),
       clock_(clock) {
   load_.ready = false;
+  info_.endpoint = endpoint_;
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -304,6 +305,7 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     load_.queued_prompt_tokens = report.queued_prompt_tokens();
     load_.draining = report.draining();
     load_.ready = report.healthy();
+    load_.hand_offs = DecodeHandOffs(report.hand_offs());
     healthy_.store(report.healthy(), std::memory_order_release);
     if (report.has_statistics()) statistics_ = DecodeStatistics(report.statistics());
     std::erase_if(charges_, [&](const Charge& c) { return c.seq <= report.last_dispatch_seq(); });

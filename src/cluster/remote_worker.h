@@ -39,7 +39,7 @@ class RemoteWorker final : public Worker {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  // Of the last process that answered; empty fields before the first.
+  // Of the last process that answered; only the endpoint before the first.
   WorkerInfo info() const override;
   Status Submit(EngineRequest request, TokenSink sink) override;
   Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,

@@ -367,4 +367,22 @@ EngineStatistics DecodeStatistics(const wire::Statistics& in) {
   return statistics;
 }
 
+void EncodeHandOffs(const HandOffCounters& counters, wire::HandOffCounts* out) {
+  out->set_tickets_granted(counters.tickets_granted);
+  out->set_tickets_released(counters.tickets_released);
+  out->set_pins_acquired(counters.pins_acquired);
+  out->set_pins_released(counters.pins_released);
+  out->set_committed(counters.committed);
+  out->set_failed(counters.failed);
+  out->set_bytes_sent(counters.bytes_sent);
+  out->set_bytes_received(counters.bytes_received);
+  out->set_extents_nacked(counters.extents_nacked);
+}
+
+HandOffCounters DecodeHandOffs(const wire::HandOffCounts& in) {
+  return {in.tickets_granted(), in.tickets_released(), in.pins_acquired(),
+          in.pins_released(),   in.committed(),        in.failed(),
+          in.bytes_sent(),      in.bytes_received(),   in.extents_nacked()};
+}
+
 }  // namespace deepinfer

@@ -13,6 +13,7 @@
 namespace deepinfer {
 
 namespace wire {
+class HandOffCounts;
 class Request;
 class Statistics;
 class TokenEvent;
@@ -31,5 +32,8 @@ Result<TokenEvent> DecodeEvent(const wire::TokenEvent& in);
 void EncodeStatistics(const EngineStatistics& statistics, wire::Statistics* out);
 // Values this build does not know are left out, missing ones are 0.
 EngineStatistics DecodeStatistics(const wire::Statistics& in);
+
+void EncodeHandOffs(const HandOffCounters& counters, wire::HandOffCounts* out);
+HandOffCounters DecodeHandOffs(const wire::HandOffCounts& in);
 
 }  // namespace deepinfer

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "cluster/hand_off_counters.h"
 #include "engine/request.h"
 #include "engine/statistics.h"
 #include "engine/step_trace.h"
@@ -52,6 +53,7 @@ struct LoadReport {
   bool draining = false;
   int64_t queued_prompt_tokens = 0;  // rows that waiting and unfinished prompts still need
   bool ready = true;                 // it can be reached and its steps come back
+  HandOffCounters hand_offs;
 };
 
 class Worker {

@@ -6,6 +6,7 @@
 #include <cluster.pb.h>
 #include "base/log.h"
 #include "cluster/handshake.h"
+#include "cluster/incarnation.h"
 #include "cluster/wire_codec.h"
 
 namespace deepinfer {
@@ -96,6 +97,8 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
       worker_(worker),
       clock_(clock),
       incarnation_(worker->info().incarnation),
+      receiver_(options.transport, options.landing, options.data_host, clock),
+      sender_(options.transport, worker->info()),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
@@ -125,11 +128,21 @@ void WorkerService::Serve(Session* session) {
     return;
   }
   const auto link = std::make_shared<Link>(session, incarnation_, message.sender());
+  const uint64_t peer = message.sender();
+  if (ParseWorkerRole(message.hello().role())) {
+    ServeWorker(link, session, peer, message.hello().host_id() == HostId());
+  } else {
+    ServeGateway(link, session, peer);
+  }
+}
+
+void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* session,
+                                 uint64_t peer) {
   {
     const std::lock_guard lock(mutex_);
     links_.push_back(link);
   }
-  const uint64_t peer = message.sender();
+  wire::Message message;
   while (session->Receive(&message)) {
     // A stranger, or one that means the process that was here before.
     if (message.sender() != peer || message.target() != incarnation_) continue;
@@ -140,12 +153,7 @@ void WorkerService::Serve(Session* session) {
     } else if (message.has_tokens_ack()) {
       link->OnAck(message.tokens_ack().request_id(), message.tokens_ack().num_events());
     } else if (message.has_drain()) {
-      std::function<void(int64_t)> callback;
-      {
-        const std::lock_guard lock(mutex_);
-        std::swap(callback, on_drain_asked_);
-      }
-      if (callback) callback(message.drain().within_us());
+      OnDrain(message.drain().within_us());
     }
   }
   {
@@ -156,86 +164,204 @@ void WorkerService::Serve(Session* session) {
   CancelRunsOf(*link);
 }
 
+void WorkerService::ServeWorker(const std::shared_ptr<Link>& link, Session* session, uint64_t peer,
+                                bool same_host) {
+  const HandOffReceiver::Peer sender{
+      peer, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
+  wire::Message message;
+  while (session->Receive(&message)) {
+    if (message.sender() != peer || message.target() != incarnation_) continue;
+    if (message.has_reserve()) {
+      receiver_.OnReserve(message.reserve(), sender);
+    } else if (message.has_extent()) {
+      receiver_.OnExtent(message.extent(), sender);
+    } else if (message.has_commit()) {
+      receiver_.OnCommit(message.commit(), sender);
+    } else if (message.has_release()) {
+      receiver_.OnRelease(message.release(), sender);
+    }
+  }
+  receiver_.OnPeerLost(peer);
+  link->Detach();
+}
+
+void WorkerService::OnDrain(int64_t within_us) {
+  std::function<void(int64_t)> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(callback, on_drain_asked_);
+  }
+  if (callback) callback(within_us);
+}
+
 void WorkerService::OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message) {
-  const wire::Request& in = message.submit().request();
+  const wire::Submit& submit = message.submit();
+  const wire::Request& in = submit.request();
   const int64_t now_us = clock_->NowUs();
-  link->NoteDispatch(message.submit().dispatch_seq());
-  const auto refuse = [&](Status status) {
-    TokenEvent event;
-    event.finish = FinishReason::kError;
-    event.status = std::move(status);
-    link->SendEvent(in.request_id(), in.attempt(), std::move(event));
-  };
+  link->NoteDispatch(submit.dispatch_seq());
   std::string older;
   {
     const std::lock_guard lock(mutex_);
     // Whoever sent a stale attempt has moved on.
     if (!fence_.Enter(in.request_id(), in.attempt(), now_us)) return;
     const auto it = runs_.find(in.request_id());
-    if (it != runs_.end()) older = it->second.engine_id;
+    if (it != runs_.end()) older = it->second.name;
   }
-  if (!older.empty()) worker_->Cancel(older);
+  if (!older.empty()) CancelRun(older);
+  const auto refuse = [&](const Status& status) {
+    EndWith(link, in.request_id(), in.attempt(), status);
+  };
   if (draining()) return refuse(Unavailable("the worker drains"));
   Result<EngineRequest> request = DecodeRequest(in, now_us);
   if (!request.ok()) return refuse(request.status());
-  StartRun(link, *std::move(request), in.request_id());
+  if (submit.mode() == wire::Submit::DECODE) return AwaitState(link, *std::move(request));
+  std::string endpoint;
+  if (submit.mode() == wire::Submit::PREFILL) endpoint = submit.decode_endpoint();
+  (void)StartRun(link, *std::move(request), in.request_id(), endpoint);
 }
 
-void WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest request,
-                             const std::string& id) {
+Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest request,
+                               const std::string& id, const std::string& decode_endpoint) {
   const uint32_t attempt = request.attempt;
   // Attempts of one request may overlap for a step, ids in the engine may not.
-  const std::string engine_id = id + "/" + std::to_string(attempt);
-  request.request_id = engine_id;
+  const std::string name = RunName(id, attempt);
+  request.request_id = name;
+  request.hand_off = !decode_endpoint.empty();
+  const auto had = static_cast<int32_t>(request.resume ? request.resume->ids.size() : 0);
   {
     const std::lock_guard lock(mutex_);
-    runs_[id] = {engine_id, link};
+    Run& run = runs_[id];
+    // A run that waited for its state keeps what was said about it meanwhile.
+    if (run.name != name) run = {name, link};
     const auto leader = runs_.find(request.branch_of);
-    request.branch_of = leader == runs_.end() ? "" : leader->second.engine_id;
+    request.branch_of = leader == runs_.end() ? "" : leader->second.name;
   }
-  const Status status =
-      worker_->Submit(std::move(request), [this, link, id, engine_id, attempt](TokenEvent event) {
+  const Status status = worker_->Submit(
+      std::move(request), [this, link, id, name, attempt, decode_endpoint](TokenEvent event) {
+        if (event.finish == FinishReason::kHandedOff) {
+          HandOver(link, id, attempt, decode_endpoint, std::move(event));
+          return;
+        }
         const bool last = event.finish != FinishReason::kNone;
         link->SendEvent(id, attempt, std::move(event));
-        if (last) EndRun(id, engine_id);
+        if (last) EndRun(id, name);
       });
-  if (status.ok()) return;
-  EndRun(id, engine_id);
-  TokenEvent event;
-  event.finish = FinishReason::kError;
-  event.status = status;
-  link->SendEvent(id, attempt, std::move(event));
+  if (!status.ok()) {
+    // What the client has already begun to read may go on elsewhere.
+    const bool full = had > 0 && status.code() == StatusCode::kResourceExhausted;
+    EndWith(link, id, attempt, full ? Unavailable(status.message()) : status, had);
+    return status;
+  }
+  bool cancelled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = runs_.find(id);
+    cancelled = it != runs_.end() && it->second.name == name && it->second.cancelled;
+  }
+  // It may have come before the engine knew of the run.
+  if (cancelled) worker_->Cancel(name);
+  return OkStatus();
 }
 
-void WorkerService::EndRun(const std::string& request_id, const std::string& engine_id) {
+void WorkerService::AwaitState(const std::shared_ptr<Link>& link, EngineRequest request) {
+  const std::string id = request.request_id;
+  const uint32_t attempt = request.attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    runs_[id] = {RunName(id, attempt), link};
+  }
+  receiver_.Expect(
+      RunName(id, attempt), std::move(request),
+      [this, link, id, attempt](EngineRequest with_state, TokenEvent first) {
+        link->SendEvent(id, attempt, std::move(first));
+        return StartRun(link, std::move(with_state), id, "");
+      },
+      [this, link, id, attempt](const Status& why) { EndWith(link, id, attempt, why); });
+}
+
+void WorkerService::HandOver(const std::shared_ptr<Link>& link, const std::string& id,
+                             uint32_t attempt, const std::string& decode_endpoint,
+                             TokenEvent event) {
+  TokenEvent last;
+  last.start_index = event.start_index + static_cast<int32_t>(event.ids.size());
+  last.finish = FinishReason::kHandedOff;
+  last.counters = event.counters;
+  last.origin = event.origin;
+  event.finish = FinishReason::kNone;
+  std::vector<std::byte> image = std::move(event.image);
+  event.image.clear();
+  HandOff hand_off{id, attempt, decode_endpoint, event, {}};
+  hand_off.first.credit = nullptr;
+  hand_off.first.image = std::move(image);
+  link->SendEvent(id, attempt, std::move(event));
+  hand_off.done = [this, link, id, attempt, last](const Status& status) {
+    if (!status.ok()) return EndWith(link, id, attempt, status, last.start_index);
+    link->SendEvent(id, attempt, last);
+    EndRun(id, RunName(id, attempt));
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = runs_.find(id);
+    if (it != runs_.end() && it->second.name == RunName(id, attempt) && !it->second.cancelled) {
+      return sender_.Start(std::move(hand_off));
+    }
+  }
+  EndWith(link, id, attempt, Cancelled("the request was cancelled"), last.start_index);
+}
+
+void WorkerService::EndRun(const std::string& request_id, const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto it = runs_.find(request_id);
-  if (it != runs_.end() && it->second.engine_id == engine_id) runs_.erase(it);
+  if (it != runs_.end() && it->second.name == name) runs_.erase(it);
   // Under the lock: whoever waits may destroy the service at once.
   changed_.notify_all();
 }
 
+void WorkerService::EndWith(const std::shared_ptr<Link>& link, const std::string& id,
+                            uint32_t attempt, const Status& status, int32_t num_generated) {
+  TokenEvent last;
+  last.start_index = num_generated;
+  last.finish = FinishReason::kError;
+  if (status.code() == StatusCode::kCancelled) {
+    last.finish = FinishReason::kCancelled;
+  } else {
+    last.status = status;
+  }
+  link->SendEvent(id, attempt, std::move(last));
+  EndRun(id, RunName(id, attempt));
+}
+
 void WorkerService::OnCancel(const std::string& request_id, uint32_t attempt) {
-  std::string engine_id;
+  std::string name;
   {
     const std::lock_guard lock(mutex_);
     // A submission that arrives late is stale as well.
     (void)fence_.Enter(request_id, attempt, clock_->NowUs());
     const auto it = runs_.find(request_id);
-    if (it != runs_.end()) engine_id = it->second.engine_id;
+    if (it == runs_.end()) return;
+    name = it->second.name;
+    it->second.cancelled = true;
   }
-  if (!engine_id.empty()) worker_->Cancel(engine_id);
+  CancelRun(name);
+}
+
+void WorkerService::CancelRun(const std::string& name) {
+  worker_->Cancel(name);
+  sender_.Cancel(name);
+  (void)receiver_.GiveUp(name, Cancelled("the request was cancelled"));
 }
 
 void WorkerService::CancelRunsOf(const Link& link) {
   std::vector<std::string> orphans;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, run] : runs_) {
-      if (run.link.get() == &link) orphans.push_back(run.engine_id);
+    for (auto& [id, run] : runs_) {
+      if (run.link.get() != &link) continue;
+      run.cancelled = true;
+      orphans.push_back(run.name);
     }
   }
-  for (const std::string& engine_id : orphans) worker_->Cancel(engine_id);
+  for (const std::string& name : orphans) CancelRun(name);
 }
 
 bool WorkerService::draining() const {
@@ -253,6 +379,10 @@ void WorkerService::Drain(int64_t deadline_us) {
   {
     std::unique_lock lock(mutex_);
     draining_ = true;
+    lock.unlock();
+    // What has no state yet is better off elsewhere.
+    receiver_.GiveUpAll(Unavailable("the worker drains"));
+    lock.lock();
     const int64_t left_us = std::max<int64_t>(0, deadline_us - clock_->NowUs());
     changed_.wait_for(lock, std::chrono::microseconds(left_us), [this] { return runs_.empty(); });
     links = links_;
@@ -270,18 +400,24 @@ void WorkerService::Report() {
       if (stop_) return;
       links = links_;
     }
+    receiver_.Sweep();
     if (links.empty()) continue;
     const LoadReport load = worker_->Load();
     wire::Message message;
     wire::LoadReport* report = message.mutable_load_report();
     report->set_seq(seq);
-    report->set_running(load.running);
+    const HandOffReceiver::Awaited awaited = receiver_.awaited();
+    report->set_running(load.running + awaited.requests);
     report->set_waiting(load.waiting);
-    report->set_kv_tokens(load.kv_tokens);
+    report->set_kv_tokens(load.kv_tokens + awaited.tokens);
     report->set_kv_capacity_tokens(load.kv_capacity_tokens);
     report->set_queued_prompt_tokens(load.queued_prompt_tokens);
     report->set_draining(load.draining || draining());
     report->set_healthy(load.ready);
+    HandOffCounters hand_offs;
+    receiver_.Count(&hand_offs);
+    sender_.Count(&hand_offs);
+    EncodeHandOffs(hand_offs, report->mutable_hand_offs());
     if (seq % kReportsPerStatistics == 1) {
       EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
     }

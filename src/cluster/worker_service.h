@@ -1,6 +1,6 @@
 // A worker for gateways in other processes: takes their requests from sessions, sends tokens and
-// load reports back (docs/cluster.md §3).
-// Thread rule: any thread; one thread per session serves it, one sends reports.
+// load reports back (docs/cluster.md §3), hands prompts over to other workers and takes theirs
+// (§5). Thread rule: any thread; one thread per session serves it, one sends reports.
 #pragma once
 
 #include <condition_variable>
@@ -14,17 +14,19 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cluster/hand_off_receiver.h"
+#include "cluster/hand_off_sender.h"
 #include "cluster/run_fence.h"
 #include "cluster/session.h"
 #include "cluster/worker.h"
 
 namespace deepinfer {
 
-class HandOffReceiver;
-class HandOffSender;
-
 struct WorkerServiceOptions {
   int64_t report_interval_us = 100'000;
+  HandOffTransport transport = HandOffTransport::kAuto;
+  std::string data_host = "127.0.0.1";  // where states of other hosts are taken
+  LandingOptions landing;
 };
 
 class WorkerService {
@@ -47,15 +49,33 @@ class WorkerService {
  private:
   class Link;
   struct Run {
-    std::string engine_id;
+    std::string name;  // RunName; its id in the engine
     std::shared_ptr<Link> link;
+    bool cancelled = false;
   };
 
+  // One session with a gateway, or with a worker that hands over, after its Hello.
+  void ServeGateway(const std::shared_ptr<Link>& link, Session* session, uint64_t peer);
+  void ServeWorker(const std::shared_ptr<Link>& link, Session* session, uint64_t peer,
+                   bool same_host);
   void OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message);
   void OnCancel(const std::string& request_id, uint32_t attempt);
-  // Starts the run of a checked request whose attempt has entered.
-  void StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id);
-  void EndRun(const std::string& request_id, const std::string& engine_id);
+  void OnDrain(int64_t within_us);
+  // Starts the run of a checked request whose attempt has entered; with decode_endpoint only its
+  // prompt. The client's side is told of a refusal.
+  Status StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id,
+                  const std::string& decode_endpoint);
+  // Waits for the state of a prompt that runs elsewhere.
+  void AwaitState(const std::shared_ptr<Link>& link, EngineRequest request);
+  // The prompt of a run is done: its first token goes to the client, its state to the worker.
+  void HandOver(const std::shared_ptr<Link>& link, const std::string& id, uint32_t attempt,
+                const std::string& decode_endpoint, TokenEvent event);
+  void EndRun(const std::string& request_id, const std::string& name);
+  // The last word about a run that ended without its engine.
+  void EndWith(const std::shared_ptr<Link>& link, const std::string& id, uint32_t attempt,
+               const Status& status, int32_t num_generated = 0);
+  // Wherever it is: in the engine, waiting for its state, or being handed over.
+  void CancelRun(const std::string& name);
   void CancelRunsOf(const Link& link);
   void Report();
 
@@ -72,6 +92,8 @@ class WorkerService {
   std::function<void(int64_t)> on_drain_asked_;
   bool draining_ = false;
   bool stop_ = false;
+  HandOffReceiver receiver_;
+  HandOffSender sender_;
   std::thread reporter_;
 };
 

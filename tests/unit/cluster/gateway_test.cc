@@ -141,8 +141,8 @@ TEST_F(GatewayTest, CancelsOnlyWhereTheRequestRuns) {
 
 TEST_F(GatewayTest, SumsTheLoad) {
   Start(2, {});
-  workers_[0]->load = {1, 2, 30, 400, false, 7, true};
-  workers_[1]->load = {5, 6, 70, 800, true, 8, true};
+  workers_[0]->load = {1, 2, 30, 400, false, 7, true, {}};
+  workers_[1]->load = {5, 6, 70, 800, true, 8, true, {}};
   const LoadReport sum = gateway_->Load();
   EXPECT_EQ(sum.running, 6);
   EXPECT_EQ(sum.waiting, 8);

@@ -3,119 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
-#include <map>
-#include <mutex>
 #include <thread>
 
 #include "cluster/gateway.h"
+#include "support/eventually.h"
 #include "support/fake_clock.h"
+#include "support/scripted_worker.h"
 #include "support/token_collector.h"
 
 namespace deepinfer {
 namespace {
-
-// A worker whose events the test sends.
-class ScriptedWorker final : public Worker {
- public:
-  explicit ScriptedWorker(WorkerRole role) {
-    info_.role = role;
-    info_.endpoint = std::string(WorkerRoleName(role));
-  }
-
-  WorkerInfo info() const override { return info_; }
-  Status Submit(EngineRequest request, TokenSink sink) override {
-    return Take("run", std::move(request), std::move(sink));
-  }
-  Status SubmitDecode(EngineRequest request, TokenSink sink) override {
-    return Take("decode", std::move(request), std::move(sink));
-  }
-  Status SubmitPrefill(EngineRequest request, const std::string& to, TokenSink sink) override {
-    return Take("prefill for " + to, std::move(request), std::move(sink));
-  }
-  void Cancel(std::string_view id) override {
-    const std::lock_guard lock(mutex_);
-    cancelled_.emplace_back(id);
-  }
-  LoadReport Load() const override {
-    if (when_asked_for_load) when_asked_for_load();
-    const std::lock_guard lock(mutex_);
-    return load_;
-  }
-  bool healthy() const override { return Load().ready; }
-  EngineStatistics Statistics() const override { return {}; }
-  void Drain(int64_t) override {}
-
-  std::function<void()> when_asked_for_load;  // the gateway asks while it places a request
-
-  void SetReady(bool ready) {
-    const std::lock_guard lock(mutex_);
-    load_.ready = ready;
-  }
-  void SetRunning(int32_t running) {
-    const std::lock_guard lock(mutex_);
-    load_.running = running;
-  }
-  size_t num_taken() const {
-    const std::lock_guard lock(mutex_);
-    return requests_.size();
-  }
-  EngineRequest request(size_t i) const {
-    const std::lock_guard lock(mutex_);
-    return requests_.at(i);
-  }
-  std::vector<std::string> kinds() const {
-    const std::lock_guard lock(mutex_);
-    return kinds_;
-  }
-  std::vector<std::string> cancelled() const {
-    const std::lock_guard lock(mutex_);
-    return cancelled_;
-  }
-  // Event of the i-th request it took.
-  void Send(size_t i, int32_t start, std::vector<int32_t> ids,
-            FinishReason finish = FinishReason::kNone, Status status = OkStatus()) {
-    TokenEvent event;
-    event.start_index = start;
-    event.ids = std::move(ids);
-    event.finish = finish;
-    event.status = std::move(status);
-    event.counters.prompt_tokens = 3;
-    event.counters.generated_tokens = start + static_cast<int64_t>(event.ids.size());
-    TokenSink sink;
-    {
-      const std::lock_guard lock(mutex_);
-      sink = sinks_.at(i);
-    }
-    sink(std::move(event));
-  }
-  void Lose(size_t i) { Send(i, 0, {}, FinishReason::kError, Unavailable("lost")); }
-
- private:
-  Status Take(std::string kind, EngineRequest request, TokenSink sink) {
-    const std::lock_guard lock(mutex_);
-    kinds_.push_back(std::move(kind));
-    requests_.push_back(std::move(request));
-    sinks_.push_back(std::move(sink));
-    return OkStatus();
-  }
-
-  WorkerInfo info_;
-  mutable std::mutex mutex_;
-  LoadReport load_;
-  std::vector<std::string> kinds_, cancelled_;
-  std::vector<EngineRequest> requests_;
-  std::vector<TokenSink> sinks_;
-};
-
-bool Eventually(const std::function<bool()>& what) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!what()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 class Recovery : public ::testing::Test {
  protected:

@@ -1,0 +1,265 @@
+#include "cluster/hand_off_receiver.h"
+
+#include <utility>
+#include <vector>
+
+#include <cluster.pb.h>
+#include "base/log.h"
+#include "cluster/wire_codec.h"
+
+namespace deepinfer {
+
+std::string RunName(const std::string& request_id, uint32_t attempt) {
+  return request_id + "/" + std::to_string(attempt);
+}
+
+HandOffReceiver::HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
+                                 const std::string& host, const Clock* clock)
+    : transport_(transport), landings_(options, clock) {
+  if (transport == HandOffTransport::kSharedMemory) return;
+  Result<std::unique_ptr<DataServer>> server = DataServer::Listen(
+      host, &landings_, [this](const Extent& e, ExtentOutcome outcome) { OnData(e, outcome); });
+  if (server.ok()) {
+    data_server_ = *std::move(server);
+  } else {
+    Log(LogLevel::kWarning, "hand_off.no_data_server",
+        {{"host", host}, {"status", server.status()}});
+  }
+}
+
+HandOffReceiver::~HandOffReceiver() {
+  data_server_.reset();
+  GiveUpAll(Unavailable("the worker stops"));
+}
+
+void HandOffReceiver::Expect(const std::string& run, EngineRequest request, Start start, End end) {
+  const std::lock_guard lock(mutex_);
+  waiting_[run] = {std::move(request), std::move(start), std::move(end), 0};
+}
+
+std::optional<HandOffReceiver::Waiting> HandOffReceiver::TakeOut(const std::string& run) {
+  std::optional<Waiting> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = waiting_.find(run);
+    if (it == waiting_.end()) return std::nullopt;
+    taken = std::move(it->second);
+    waiting_.erase(it);
+    senders_.erase(taken->ticket);
+  }
+  if (taken->ticket != 0) landings_.Revoke(taken->ticket);
+  return taken;
+}
+
+bool HandOffReceiver::GiveUp(const std::string& run, const Status& why) {
+  const std::optional<Waiting> taken = TakeOut(run);
+  if (taken) taken->end(why);
+  return taken.has_value();
+}
+
+void HandOffReceiver::GiveUpAll(const Status& why) {
+  std::vector<std::string> runs;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [run, waiting] : waiting_) runs.push_back(run);
+  }
+  for (const std::string& run : runs) (void)GiveUp(run, why);
+}
+
+void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) {
+  const std::string run = RunName(message.request_id(), message.attempt());
+  wire::Message answer;
+  wire::Ticket* ticket = answer.mutable_ticket();
+  ticket->set_request_id(message.request_id());
+  ticket->set_attempt(message.attempt());
+  uint64_t older = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = waiting_.find(run);
+    if (it == waiting_.end()) {
+      // A stranger's, or one that came too late: it makes no state here.
+      ticket->set_refused("nobody waits for it");
+      ticket->set_unknown(true);
+    } else {
+      older = std::exchange(it->second.ticket, 0);
+      senders_.erase(older);
+    }
+  }
+  if (older != 0) landings_.Revoke(older);
+  if (!ticket->refused().empty()) return peer.reply(std::move(answer));
+  const bool shares = peer.same_host && transport_ != HandOffTransport::kTcp;
+  const Result<LandingGrant> grant = landings_.Grant(message.size_bytes(), shares);
+  bool granted = grant.ok();
+  if (granted) {
+    const std::lock_guard lock(mutex_);
+    const auto it = waiting_.find(run);
+    granted = it != waiting_.end() && it->second.ticket == 0;
+    if (granted) {
+      it->second.ticket = grant->ticket;
+      senders_[grant->ticket] = {run, peer.incarnation, peer.reply};
+    }
+  }
+  if (!granted) {
+    if (grant.ok()) landings_.Revoke(grant->ticket);
+    ticket->set_refused(grant.ok() ? "nobody waits for it" : grant.status().message());
+    return peer.reply(std::move(answer));
+  }
+  ticket->set_ticket(grant->ticket);
+  ticket->set_lease_us(landings_.options().lease_us);
+  ticket->set_credit_bytes(landings_.options().window_bytes);
+  ticket->set_shared_memory(grant->shared_window);
+  if (data_server_ != nullptr) {
+    ticket->set_data_endpoint(":" + std::to_string(data_server_->port()));
+  }
+  peer.reply(std::move(answer));
+}
+
+bool HandOffReceiver::IsSender(uint64_t incarnation, uint64_t ticket) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = senders_.find(ticket);
+  return it != senders_.end() && it->second.incarnation == incarnation;
+}
+
+void HandOffReceiver::OnExtent(const wire::Extent& message, const Peer& peer) {
+  const Extent extent{message.ticket(), message.offset(), message.size_bytes(), message.crc32c()};
+  ExtentOutcome outcome = ExtentOutcome::kRefused;
+  if (IsSender(peer.incarnation, extent.ticket)) outcome = landings_.OnShared(extent);
+  Answer(extent, outcome, peer.reply);
+}
+
+void HandOffReceiver::OnData(const Extent& extent, ExtentOutcome outcome) {
+  Reply reply;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = senders_.find(extent.ticket);
+    if (it != senders_.end()) reply = it->second.reply;
+  }
+  if (reply) Answer(extent, outcome, reply);
+}
+
+void HandOffReceiver::Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply) {
+  wire::Message answer;
+  if (outcome == ExtentOutcome::kRefused) {
+    answer.mutable_committed()->set_ticket(extent.ticket);
+    answer.mutable_committed()->set_refused("an extent was refused");
+  } else {
+    wire::ExtentAck* ack = answer.mutable_extent_ack();
+    ack->set_ticket(extent.ticket);
+    ack->set_offset(extent.offset);
+    ack->set_size_bytes(extent.size_bytes);
+    ack->set_corrupt(outcome == ExtentOutcome::kCorrupt);
+  }
+  reply(std::move(answer));
+}
+
+std::optional<HandOffReceiver::Waiting> HandOffReceiver::TakeForCommit(uint64_t ticket,
+                                                                       uint64_t incarnation) {
+  const std::lock_guard lock(mutex_);
+  const auto sender = senders_.find(ticket);
+  if (sender == senders_.end() || sender->second.incarnation != incarnation) return std::nullopt;
+  const auto it = waiting_.find(sender->second.run);
+  senders_.erase(sender);
+  if (it == waiting_.end() || it->second.ticket != ticket) return std::nullopt;
+  Waiting waiting = std::move(it->second);
+  waiting_.erase(it);
+  return waiting;
+}
+
+void HandOffReceiver::OnCommit(const wire::Commit& message, const Peer& peer) {
+  wire::Message answer;
+  wire::Committed* committed = answer.mutable_committed();
+  committed->set_ticket(message.ticket());
+  std::optional<Waiting> waiting = TakeForCommit(message.ticket(), peer.incarnation);
+  if (!waiting) {
+    committed->set_refused("nobody waits for it");
+    return peer.reply(std::move(answer));
+  }
+  Result<std::vector<std::byte>> image = landings_.Take(
+      message.ticket(), {message.size_bytes(), message.num_extents(), message.crc_of_crcs()});
+  Result<TokenEvent> first = DecodeEvent(message.first());
+  Status status = image.ok() ? first.status() : image.status();
+  if (status.ok() && (first->ids.empty() || first->start_index != 0)) {
+    status = InvalidRequest("a hand-off without a first token");
+  }
+  if (status.ok()) {
+    // It has its first token.
+    waiting->request.queue_deadline_us = waiting->request.first_token_deadline_us = 0;
+    ResumePoint& resume = waiting->request.resume.emplace();
+    resume.ids = first->ids;
+    resume.origin = first->origin;
+    resume.counters = first->counters;
+    resume.image = *std::move(image);
+    status = waiting->start(std::move(waiting->request), *std::move(first));
+  } else {
+    // Whatever came is the sender's fault, not the request's: it may run elsewhere.
+    waiting->end(Unavailable("the hand-off failed: " + status.message()));
+  }
+  if (!status.ok()) committed->set_refused(status.ToString());
+  peer.reply(std::move(answer));
+}
+
+void HandOffReceiver::OnRelease(const wire::Release& message, const Peer& peer) {
+  uint64_t ticket = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = waiting_.find(RunName(message.request_id(), message.attempt()));
+    if (it == waiting_.end()) return;
+    const auto sender = senders_.find(it->second.ticket);
+    if (sender == senders_.end() || sender->second.incarnation != peer.incarnation) return;
+    ticket = std::exchange(it->second.ticket, 0);
+    senders_.erase(sender);
+  }
+  landings_.Revoke(ticket);
+}
+
+void HandOffReceiver::OnPeerLost(uint64_t incarnation) {
+  std::vector<uint64_t> tickets;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = senders_.begin(); it != senders_.end();) {
+      if (it->second.incarnation != incarnation) {
+        ++it;
+        continue;
+      }
+      tickets.push_back(it->first);
+      const auto waiting = waiting_.find(it->second.run);
+      if (waiting != waiting_.end()) waiting->second.ticket = 0;
+      it = senders_.erase(it);
+    }
+  }
+  for (const uint64_t ticket : tickets) landings_.Revoke(ticket);
+}
+
+void HandOffReceiver::Sweep() {
+  for (const uint64_t ticket : landings_.Sweep()) {
+    std::string run;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto it = senders_.find(ticket);
+      if (it == senders_.end()) continue;
+      run = it->second.run;
+    }
+    Log(LogLevel::kWarning, "hand_off.lease_over", {{"run", run}});
+    (void)GiveUp(run, Unavailable("its prefill worker stood still"));
+  }
+}
+
+HandOffReceiver::Awaited HandOffReceiver::awaited() const {
+  Awaited sum;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [run, waiting] : waiting_) {
+    ++sum.requests;
+    sum.tokens += static_cast<int64_t>(waiting.request.prompt_ids.size());
+  }
+  return sum;
+}
+
+void HandOffReceiver::Count(HandOffCounters* counters) const {
+  const LandingCounters landed = landings_.counters();
+  counters->tickets_granted = landed.granted;
+  counters->tickets_released = landed.released;
+  counters->bytes_received = landed.bytes_stored;
+  counters->extents_nacked = landed.extents_nacked;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,112 @@
+// The decode side of hand-offs: requests that wait for their state, and the landings it comes into
+// (docs/cluster.md §6). A request is ended by whoever takes it out of the table, once.
+// Thread rule: any thread; no callback runs under its lock. Owner: WorkerService.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "base/clock.h"
+#include "cluster/hand_off_counters.h"
+#include "engine/request.h"
+#include "transfer/data_server.h"
+#include "transfer/landing_table.h"
+
+namespace deepinfer {
+
+namespace wire {
+class Commit;
+class Extent;
+class Message;
+class Release;
+class Reserve;
+}  // namespace wire
+
+// Which ways bytes may take between workers.
+enum class HandOffTransport : unsigned char { kAuto, kSharedMemory, kTcp };
+
+class HandOffReceiver {
+ public:
+  // Runs the request from its state on; `first` is what the client gets before.
+  using Start = std::function<Status(EngineRequest request, TokenEvent first)>;
+  using End = std::function<void(Status)>;
+  using Reply = std::function<void(wire::Message)>;
+
+  // A sender: its incarnation, whether it runs on this machine, and how to answer it.
+  struct Peer {
+    uint64_t incarnation = 0;
+    bool same_host = false;
+    Reply reply;
+  };
+
+  // host: where data connections are taken. Without a data server only peers on this machine can
+  // hand over.
+  HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
+                  const std::string& host, const Clock* clock);
+  ~HandOffReceiver();  // ends what waits as unavailable
+
+  // run names request and attempt (RunName). One of start and end is called, once.
+  void Expect(const std::string& run, EngineRequest request, Start start, End end);
+  // Ends a request that waits; false when it does not.
+  bool GiveUp(const std::string& run, const Status& why);
+  void GiveUpAll(const Status& why);
+
+  void OnReserve(const wire::Reserve& message, const Peer& peer);
+  void OnExtent(const wire::Extent& message, const Peer& peer);
+  void OnCommit(const wire::Commit& message, const Peer& peer);
+  void OnRelease(const wire::Release& message, const Peer& peer);
+  // Its landings go; the requests wait on until their gateway decides.
+  void OnPeerLost(uint64_t incarnation);
+
+  // Ends requests whose sender let its lease run out.
+  void Sweep();
+
+  // What will run here once its state has come.
+  struct Awaited {
+    int32_t requests = 0;
+    int64_t tokens = 0;
+  };
+  Awaited awaited() const;
+
+  // Adds this side's share.
+  void Count(HandOffCounters* counters) const;
+
+ private:
+  struct Waiting {
+    EngineRequest request;
+    Start start;
+    End end;
+    uint64_t ticket = 0;  // 0: none yet
+  };
+  struct Sender {
+    std::string run;
+    uint64_t incarnation = 0;
+    Reply reply;
+  };
+
+  void Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply);
+  // An extent that came over a data connection.
+  void OnData(const Extent& extent, ExtentOutcome outcome);
+  // Takes a waiting request out, with its landing revoked.
+  std::optional<Waiting> TakeOut(const std::string& run);
+  bool IsSender(uint64_t incarnation, uint64_t ticket) const;
+  // Both out of the tables; the landing stays with the caller.
+  std::optional<Waiting> TakeForCommit(uint64_t ticket, uint64_t incarnation);
+
+  const HandOffTransport transport_;
+  LandingTable landings_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Waiting> waiting_;  // by run
+  std::unordered_map<uint64_t, Sender> senders_;      // by ticket
+  std::unique_ptr<DataServer> data_server_;           // last: its threads use the rest
+};
+
+// Names one attempt of a request, also inside the engine.
+std::string RunName(const std::string& request_id, uint32_t attempt);
+
+}  // namespace deepinfer
