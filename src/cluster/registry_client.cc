@@ -17,7 +17,9 @@ namespace etcd = etcdserverpb;
 // A registry that came back is found soon.
 constexpr int kLeastBackoffMs = 200;
 constexpr int kMostBackoffMs = 2000;
-constexpr int kKeepaliveMs = 2000;
+constexpr int kConnectMs = 2000;
+// etcd closes connections that ping more often than every five seconds.
+constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 4000;
 
 RegistryEntry EntryOf(const etcd::KeyValue& kv) {
@@ -76,7 +78,7 @@ class GrpcRegistry final : public Registry {
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kLeastBackoffMs);
-    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kLeastBackoffMs);
+    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMostBackoffMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
@@ -174,6 +176,9 @@ class GrpcRegistry final : public Registry {
   Status Call(Rpc rpc) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + limit_);
+    // A connection is only made while a call waits for it: one that failed at once would leave it
+    // half made for ever.
+    context.set_wait_for_ready(true);
     return StatusOf(rpc(&context));
   }
 

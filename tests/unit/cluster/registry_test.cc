@@ -187,6 +187,19 @@ class Told {
   std::vector<std::string> endpoints_;
 };
 
+TEST_P(RegistryTest, MayComeLaterThanItsClients) {
+  backend_.Stop();
+  Told told;
+  const std::chrono::milliseconds limit(300);
+  const auto directory = WorkerDirectory::FollowRegistry(backend_.Client(limit),
+                                                         WorkerPrefix("c", "e"), told.Callback());
+  const Registration registration(backend_.Client(limit), WorkerKey("c", "e", "n", 1),
+                                  HelloAt("h:1"), {});
+  std::this_thread::sleep_for(2 * limit);
+  backend_.Start();
+  EXPECT_TRUE(told.Becomes({"h:1"}));
+}
+
 TEST_P(RegistryTest, WorkersAreFoundLostAndFoundAgainAfterAnOutage) {
   const std::string prefix = WorkerPrefix("c", "cell");
   Told told;
