@@ -15,6 +15,7 @@ class ClusterCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     app_ = app->add_subcommand("cluster", "Run a cluster on this machine, look at one");
     app_->require_subcommand(1);
+    tls_.Register(app_);
     up_ = app_->add_subcommand("up", "Start workers and a gateway; ends them on Ctrl-C");
     up_->add_option("MODEL", up_options_.model, "Model folder; default: the bundled demo model");
     up_->add_option("--workers", up_options_.num_all,
@@ -49,6 +50,17 @@ class ClusterCommand final : public Command {
                      "Seconds for its requests; what is left continues elsewhere")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
+    top_ = app_->add_subcommand("top", "Watch the workers of a cluster, once a second");
+    top_->add_option("--dir", dir_, "Folder of the cluster")->required();
+    top_->add_option("--rounds", top_rounds_, "Tables to show; 0 = until Ctrl-C")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    role_ = app_->add_subcommand("role", "Give a worker another role; what it runs goes on");
+    role_->add_option("WORKER", drain_worker_, "Name or endpoint")->required();
+    role_->add_option("ROLE", new_role_, "all, prefill or decode")
+        ->required()
+        ->check(CLI::IsMember({"all", "prefill", "decode"}));
+    role_->add_option("--dir", dir_, "Folder of the cluster, for names");
     app_->footer(
         "Examples:\n"
         "  deepinfer cluster up --prefill 2 --decode 2 --port 8000 --dir /tmp/cluster\n"
@@ -58,13 +70,20 @@ class ClusterCommand final : public Command {
   }
 
   int Run(const FlagOrigins&) override {
+    const Result<SecurityPtr> security = tls_.Load();
+    if (!security.ok()) return ReportFailure(security.status());
     Status status;
     if (up_->parsed()) {
+      up_options_.tls = tls_;
       status = ClusterUp(up_options_);
     } else if (status_->parsed()) {
-      status = PrintClusterStatus(dir_, json_);
+      status = PrintClusterStatus({dir_, *security}, json_);
+    } else if (top_->parsed()) {
+      status = ShowClusterTop({dir_, *security}, top_rounds_);
+    } else if (role_->parsed()) {
+      status = SetWorkerRole({dir_, *security}, drain_worker_, new_role_);
     } else {
-      status = DrainWorker(dir_, drain_worker_, drain_within_s_);
+      status = DrainWorker({dir_, *security}, drain_worker_, drain_within_s_);
     }
     return status.ok() ? kExitOk : ReportFailure(status);
   }
@@ -72,13 +91,18 @@ class ClusterCommand final : public Command {
  private:
   CLI::App* app_ = nullptr;
   CLI::App* up_ = nullptr;
+  CLI::App* top_ = nullptr;
+  CLI::App* role_ = nullptr;
   CLI::App* status_ = nullptr;
   CLI::App* drain_ = nullptr;
   ClusterUpOptions up_options_;
+  TlsFlags tls_;
   std::string dir_;
   bool json_ = false;
   std::string drain_worker_;
   double drain_within_s_ = 60;
+  int top_rounds_ = 0;
+  std::string new_role_;
 };
 
 }  // namespace

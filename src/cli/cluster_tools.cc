@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,6 +32,8 @@ namespace {
 // Sockets in the folder must fit into a sockaddr_un.
 constexpr size_t kLongestDir = 80;
 constexpr std::chrono::milliseconds kAnswerLimit{2000};
+constexpr std::chrono::milliseconds kTopInterval{1000};
+constexpr std::chrono::milliseconds kShortLook{1};
 constexpr std::chrono::seconds kStopLimit{70};
 
 Result<fs::path> MakeDir(const std::string& wanted) {
@@ -79,6 +83,11 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
     find = {"--registry", options.registry, "--cluster", cluster->PathOf("").string()};
     std::replace(find.back().begin(), find.back().end(), '/', '-');
   }
+  for (const auto& [flag, file] : {std::pair("--tls-cert", &options.tls.certificate_file),
+                                   std::pair("--tls-key", &options.tls.key_file),
+                                   std::pair("--tls-ca", &options.tls.authority_file)}) {
+    if (!file->empty()) find.insert(find.end(), {flag, fs::absolute(*file).string()});
+  }
   const int num_workers = options.num_all + options.num_prefill + options.num_decode;
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, AvailableCores() / num_workers);
@@ -101,7 +110,7 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
       worker.arguments.insert(worker.arguments.end(), find.begin(), find.end());
       worker.arguments.insert(worker.arguments.end(), options.worker_flags.begin(),
                               options.worker_flags.end());
-      if (find.empty()) endpoints.push_back("--worker=" + worker.endpoint);
+      if (options.registry.empty()) endpoints.push_back("--worker=" + worker.endpoint);
       DI_RETURN_IF_ERROR(cluster->Start(std::move(worker)));
     }
   }
@@ -124,6 +133,7 @@ struct WorkerView {
   bool reachable = false;
   WorkerInfo info;
   LoadReport load;
+  EngineStatistics statistics;
 };
 
 void WriteHandOffs(const HandOffCounters& counters, JsonWriter* writer) {
@@ -140,23 +150,81 @@ void WriteHandOffs(const HandOffCounters& counters, JsonWriter* writer) {
       .EndObject();
 }
 
-Result<std::vector<WorkerView>> AskWorkers(const std::string& dir) {
+// Links to the workers of a cluster.
+class ClusterView {
+ public:
+  static Result<ClusterView> Open(const ClusterPlace& place, const Clock* clock) {
+    DI_ASSIGN_OR_RETURN(const std::vector<LocalProcess> processes, ReadClusterList(place.dir));
+    RemoteWorkerOptions link;
+    link.security = place.security;
+    ClusterView view;
+    for (const LocalProcess& p : processes) {
+      if (p.role == "gateway" || p.role == "registry") continue;
+      view.views_.push_back({p, false, {}, {}, {}});
+      view.remote_.push_back(
+          std::make_unique<RemoteWorker>(p.endpoint, NewIncarnation(), WorkerInfo{}, link, clock));
+    }
+    return view;
+  }
+
+  // As they are now; waits so long for each that has not answered yet.
+  const std::vector<WorkerView>& Look(std::chrono::milliseconds limit) {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      views_[i].reachable = remote_[i]->WaitReady(limit);
+      views_[i].info = remote_[i]->info();
+      views_[i].load = remote_[i]->Load();
+      views_[i].statistics = remote_[i]->Statistics();
+    }
+    return views_;
+  }
+
+ private:
+  std::vector<WorkerView> views_;
+  std::vector<std::unique_ptr<RemoteWorker>> remote_;
+};
+
+std::string RoleOf(const WorkerView& v) {
+  return v.reachable ? std::string(WorkerRoleName(v.info.role)) : v.process.role;
+}
+
+// Tokens of prompts and answers a second since the look before; nothing before the first.
+struct Rates {
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+};
+
+std::string TopTable(const std::vector<WorkerView>& views, double seconds,
+                     std::map<std::string, Rates>* last) {
+  std::string text =
+      fmt::format("{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>9}\n", "worker", "role",
+                  "pid", "running", "waiting", "kv tokens", "prompt/s", "answer/s", "hand-offs");
+  for (const WorkerView& v : views) {
+    Rates& before = (*last)[v.process.name];
+    const Rates now{v.statistics.computed_tokens, v.statistics.generated_tokens};
+    const auto rate = [&](int64_t from, int64_t to) {
+      const bool known = from > 0 && to >= from;
+      return known ? fmt::format("{:.0f}", static_cast<double>(to - from) / seconds) : "-";
+    };
+    const char* state = v.load.draining ? " draining" : "";
+    text += fmt::format("{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>9}{}\n",
+                        v.process.name, RoleOf(v), v.info.pid, v.load.running, v.load.waiting,
+                        v.load.kv_tokens, rate(before.prompt_tokens, now.prompt_tokens),
+                        rate(before.generated_tokens, now.generated_tokens),
+                        v.load.hand_offs.committed + v.load.hand_offs.tickets_granted,
+                        v.reachable ? state : " lost");
+    before = now;
+  }
+  return text;
+}
+
+// The endpoint of a worker that has a name in the cluster of the folder, else what was given.
+Result<std::string> EndpointOf(const std::string& dir, const std::string& worker) {
+  if (dir.empty()) return worker;
   DI_ASSIGN_OR_RETURN(const std::vector<LocalProcess> processes, ReadClusterList(dir));
-  const SteadyClock clock;
-  std::vector<WorkerView> views;
-  std::vector<std::unique_ptr<RemoteWorker>> remote;
   for (const LocalProcess& p : processes) {
-    if (p.role == "gateway" || p.role == "registry") continue;
-    views.push_back({p, false, {}, {}});
-    remote.push_back(std::make_unique<RemoteWorker>(p.endpoint, NewIncarnation(), WorkerInfo{},
-                                                    RemoteWorkerOptions{}, &clock));
+    if (p.name == worker) return p.endpoint;
   }
-  for (size_t i = 0; i < views.size(); ++i) {
-    views[i].reachable = remote[i]->WaitReady(kAnswerLimit);
-    views[i].info = remote[i]->info();
-    views[i].load = remote[i]->Load();
-  }
-  return views;
+  return worker;
 }
 
 }  // namespace
@@ -188,16 +256,17 @@ Status ClusterUp(const ClusterUpOptions& in) {
   return OkStatus();
 }
 
-Status PrintClusterStatus(const std::string& dir, bool as_json) {
+Status PrintClusterStatus(const ClusterPlace& place, bool as_json) {
   InitLogging(LogLevel::kError, LogFormat::kText);
-  DI_ASSIGN_OR_RETURN(const std::vector<WorkerView> views, AskWorkers(dir));
+  const SteadyClock clock;
+  DI_ASSIGN_OR_RETURN(ClusterView cluster, ClusterView::Open(place, &clock));
+  const std::vector<WorkerView>& views = cluster.Look(kAnswerLimit);
   if (!as_json) {
     for (const WorkerView& v : views) {
       DI_RETURN_IF_ERROR(PrintLine(fmt::format(
           "{:<10} {:<8} pid {:<8} {} running {} waiting {} kv {}/{} tokens{}", v.process.name,
-          v.process.role, v.process.pid, v.reachable ? "ready" : "lost ", v.load.running,
-          v.load.waiting, v.load.kv_tokens, v.load.kv_capacity_tokens,
-          v.load.draining ? " draining" : "")));
+          RoleOf(v), v.process.pid, v.reachable ? "ready" : "lost ", v.load.running, v.load.waiting,
+          v.load.kv_tokens, v.load.kv_capacity_tokens, v.load.draining ? " draining" : "")));
     }
     return OkStatus();
   }
@@ -207,7 +276,7 @@ Status PrintClusterStatus(const std::string& dir, bool as_json) {
   for (const WorkerView& v : views) {
     writer.BeginObject()
         .Field("name", v.process.name)
-        .Field("role", v.process.role)
+        .Field("role", RoleOf(v))
         .Field("pid", v.reachable ? v.info.pid : int64_t{v.process.pid})
         .Field("endpoint", v.process.endpoint)
         .Key("ready")
@@ -226,17 +295,53 @@ Status PrintClusterStatus(const std::string& dir, bool as_json) {
   return PrintLine(text);
 }
 
-Status DrainWorker(const std::string& dir, const std::string& worker, double within_s) {
+Status ShowClusterTop(const ClusterPlace& place, int rounds) {
   InitLogging(LogLevel::kError, LogFormat::kText);
-  std::string endpoint = worker;
-  if (!dir.empty()) {
-    DI_ASSIGN_OR_RETURN(const std::vector<LocalProcess> processes, ReadClusterList(dir));
-    for (const LocalProcess& p : processes) {
-      if (p.name == worker) endpoint = p.endpoint;
-    }
-  }
   const SteadyClock clock;
-  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, RemoteWorkerOptions{}, &clock);
+  StopSignals signals;
+  DI_ASSIGN_OR_RETURN(ClusterView cluster, ClusterView::Open(place, &clock));
+  std::map<std::string, Rates> last;
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  int64_t before_us = clock.NowUs();
+  for (int n = 0; rounds == 0 || n < rounds; ++n) {
+    if (n > 0 && signals.WaitFor(kTopInterval)) return OkStatus();
+    // One that was lost must not hold the table up.
+    const std::vector<WorkerView>& views = cluster.Look(n == 0 ? kAnswerLimit : kShortLook);
+    const int64_t now_us = clock.NowUs();
+    const double seconds = static_cast<double>(now_us - before_us) * 1e-6;
+    before_us = now_us;
+    const std::string table = TopTable(views, seconds, &last);
+    DI_RETURN_IF_ERROR(PrintLine((terminal ? "\x1b[H\x1b[2J" : "") + table));
+  }
+  return OkStatus();
+}
+
+Status SetWorkerRole(const ClusterPlace& place, const std::string& worker,
+                     const std::string& role) {
+  InitLogging(LogLevel::kError, LogFormat::kText);
+  DI_ASSIGN_OR_RETURN(const std::string endpoint, EndpointOf(place.dir, worker));
+  const SteadyClock clock;
+  RemoteWorkerOptions link;
+  link.security = place.security;
+  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, link, &clock);
+  if (!remote.WaitReady(kAnswerLimit)) return Unavailable("no worker answers at " + endpoint);
+  const std::optional<WorkerRole> wanted = ParseWorkerRole(role);
+  if (!wanted) return InvalidRequest("a role is all, prefill or decode");
+  DI_RETURN_IF_ERROR(remote.AskRole(*wanted));
+  const int64_t deadline_us = clock.NowUs() + 5'000'000;
+  while (remote.info().role != *wanted && clock.NowUs() < deadline_us) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return remote.info().role == *wanted ? OkStatus() : DeadlineExceeded(worker + " does not answer");
+}
+
+Status DrainWorker(const ClusterPlace& place, const std::string& worker, double within_s) {
+  InitLogging(LogLevel::kError, LogFormat::kText);
+  DI_ASSIGN_OR_RETURN(const std::string endpoint, EndpointOf(place.dir, worker));
+  const SteadyClock clock;
+  RemoteWorkerOptions link;
+  link.security = place.security;
+  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, link, &clock);
   if (!remote.WaitReady(kAnswerLimit)) return Unavailable("no worker answers at " + endpoint);
   DI_RETURN_IF_ERROR(remote.AskDrain(static_cast<int64_t>(within_s * 1e6)));
   const int64_t deadline_us = clock.NowUs() + static_cast<int64_t>(within_s * 1e6) + 5'000'000;

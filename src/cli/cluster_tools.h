@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/tls_flags.h"
 
 namespace deepinfer {
 
@@ -22,14 +23,25 @@ struct ClusterUpOptions {
   int threads = 0;
   std::vector<std::string> worker_flags;
   std::vector<std::string> gateway_flags;
+  TlsFlags tls;
+};
+
+// A cluster of this machine as its tools find it.
+struct ClusterPlace {
+  std::string dir;
+  SecurityPtr security;
 };
 
 // Runs until a stop signal.
 Status ClusterUp(const ClusterUpOptions& options);
 
-Status PrintClusterStatus(const std::string& dir, bool as_json);
+Status PrintClusterStatus(const ClusterPlace& place, bool as_json);
 
-// worker is a name of the cluster in dir, or an endpoint.
-Status DrainWorker(const std::string& dir, const std::string& worker, double within_s);
+// Shows the workers once a second until a stop signal; rounds 0: without end.
+Status ShowClusterTop(const ClusterPlace& place, int rounds);
+
+// worker is a name of the cluster in its folder, or an endpoint.
+Status SetWorkerRole(const ClusterPlace& place, const std::string& worker, const std::string& role);
+Status DrainWorker(const ClusterPlace& place, const std::string& worker, double within_s);
 
 }  // namespace deepinfer

@@ -13,6 +13,7 @@
 #include "cli/effective_config.h"
 #include "cli/registry_flags.h"
 #include "cli/serving.h"
+#include "cli/tls_flags.h"
 #include "cluster/incarnation.h"
 #include "cluster/remote_worker.h"
 
@@ -29,6 +30,7 @@ class GatewayCommand final : public Command {
     app_->add_option("--workers-file", workers_file_,
                      "File with an endpoint a line, read again when it changes");
     registry_.RegisterGateway(app_);
+    tls_.Register(app_);
     app_->footer(
         "MODEL is needed for its tokenizer; weights are not read.\n"
         "Example:\n"
@@ -60,9 +62,11 @@ class GatewayCommand final : public Command {
     std::memcpy(s->cache_secret.data(), random.data(), s->cache_secret.size());
     progress->Set(LoadPhase::kWarmup, 0, 0);
     const uint64_t incarnation = NewIncarnation();
-    const WorkerSet::Make make = [incarnation, clock = &s->clock](const std::string& endpoint) {
-      return std::make_unique<RemoteWorker>(endpoint, incarnation, WorkerInfo{},
-                                            RemoteWorkerOptions{}, clock);
+    RemoteWorkerOptions link;
+    DI_ASSIGN_OR_RETURN(link.security, tls_.Load());
+    const WorkerSet::Make make = [incarnation, link,
+                                  clock = &s->clock](const std::string& endpoint) {
+      return std::make_unique<RemoteWorker>(endpoint, incarnation, WorkerInfo{}, link, clock);
     };
     s->directory = Follow();
     GatewayOptions options;
@@ -119,6 +123,7 @@ class GatewayCommand final : public Command {
   CLI::App* app_ = nullptr;
   ServeFlags flags_;
   RegistryFlags registry_;
+  TlsFlags tls_;
   std::vector<std::string> workers_;
   std::string workers_file_;
   std::mutex mutex_;

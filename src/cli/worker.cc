@@ -9,6 +9,7 @@
 #include "cli/registry_flags.h"
 #include "cli/serve_flags.h"
 #include "cli/stop_signals.h"
+#include "cli/tls_flags.h"
 #include "cluster/session.h"
 #include "cluster/worker_service.h"
 
@@ -31,7 +32,12 @@ class WorkerCommand final : public Command {
         ->capture_default_str();
     c->add_option("--listen", listen_, "unix:PATH or HOST:PORT; port 0 = chosen by the system")
         ->capture_default_str();
+    c->add_option("--hand-off-memory-mb", hand_off_memory_mb_,
+                  "Memory of states that are on their way to this worker, MiB")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     registry_.RegisterWorker(c);
+    tls_.Register(c);
     c->footer(
         "Examples:\n"
         "  deepinfer worker MODEL --listen 10.0.0.7:9100\n"
@@ -59,6 +65,8 @@ class WorkerCommand final : public Command {
                                             &progress, &parts, &clock));
     WorkerServiceOptions options;
     options.transport = Transport();
+    options.landing.max_bytes = hand_off_memory_mb_ << 20;
+    DI_ASSIGN_OR_RETURN(options.security, tls_.Load());
     if (!listen_.starts_with("unix:")) options.data_host = listen_.substr(0, listen_.rfind(':'));
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
@@ -67,7 +75,8 @@ class WorkerCommand final : public Command {
     });
     DI_ASSIGN_OR_RETURN(
         const std::unique_ptr<SessionServer> sessions,
-        SessionServer::Listen(listen_, [&](Session* session) { service.Serve(session); }));
+        SessionServer::Listen(
+            listen_, [&](Session* session) { service.Serve(session); }, options.security));
     auto registration = registry_.Announce(sessions->endpoint(), worker->info());
     Log(LogLevel::kInfo, "worker.ready",
         {{"endpoint", sessions->endpoint()},
@@ -106,8 +115,10 @@ class WorkerCommand final : public Command {
 
   ServeFlags flags_;
   RegistryFlags registry_;
+  TlsFlags tls_;
   std::string role_ = "all";
   std::string transport_ = "auto";
+  int64_t hand_off_memory_mb_ = LandingOptions{}.max_bytes >> 20;
   std::string listen_ = "127.0.0.1:0";
 };
 

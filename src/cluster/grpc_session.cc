@@ -22,6 +22,27 @@ constexpr int kMaxMessageBytes = 64 << 20;
 // More than every live request can have on the way under its delivery window.
 constexpr size_t kMaxQueued = 200'000;
 
+// The name in every certificate of a cluster, whatever the host is called.
+constexpr const char* kSecureName = "deepinfer";
+
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const SecurityPtr& security) {
+  if (security == nullptr) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = security->authority;
+  options.pem_key_cert_pairs.push_back({security->key, security->certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const SecurityPtr& security) {
+  if (security == nullptr) return grpc::InsecureChannelCredentials();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = security->authority;
+  options.pem_private_key = security->key;
+  options.pem_cert_chain = security->certificate;
+  return grpc::SslCredentials(options);
+}
+
 // The queue and the thread that writes it; Stream is one side of a bidirectional call.
 template <typename Stream>
 class QueuedSession : public Session {
@@ -149,10 +170,10 @@ class GrpcSessionServer final : public SessionServer, private wire::Peer::Servic
       : serve_(std::move(serve)) {}
   ~GrpcSessionServer() override { Shutdown(); }
 
-  Status Start(const std::string& endpoint) {
+  Status Start(const std::string& endpoint, const SecurityPtr& security) {
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(endpoint, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(endpoint, ServerCredentialsOf(security), &port);
     builder.RegisterService(this);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -196,7 +217,8 @@ class GrpcSessionServer final : public SessionServer, private wire::Peer::Servic
 }  // namespace
 
 Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
-                                             std::chrono::milliseconds limit) {
+                                             std::chrono::milliseconds limit,
+                                             const SecurityPtr& security) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -204,8 +226,8 @@ Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  const auto channel =
-      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
+  if (security != nullptr) args.SetSslTargetNameOverride(kSecureName);
+  const auto channel = grpc::CreateCustomChannel(endpoint, ChannelCredentialsOf(security), args);
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + limit)) {
     return Unavailable("no connection to " + endpoint);
   }
@@ -213,9 +235,10 @@ Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
 }
 
 Result<std::unique_ptr<SessionServer>> SessionServer::Listen(const std::string& endpoint,
-                                                             std::function<void(Session*)> serve) {
+                                                             std::function<void(Session*)> serve,
+                                                             const SecurityPtr& security) {
   auto server = std::make_unique<GrpcSessionServer>(std::move(serve));
-  DI_RETURN_IF_ERROR(server->Start(endpoint));
+  DI_RETURN_IF_ERROR(server->Start(endpoint, security));
   return std::unique_ptr<SessionServer>(std::move(server));
 }
 

@@ -1,5 +1,6 @@
 #include "cluster/hand_off_receiver.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -79,7 +80,7 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
     if (it == waiting_.end()) {
       // A stranger's, or one that came too late: it makes no state here.
       ticket->set_refused("nobody waits for it");
-      ticket->set_unknown(true);
+      ticket->set_try_again(true);
     } else {
       older = std::exchange(it->second.ticket, 0);
       senders_.erase(older);
@@ -102,6 +103,7 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
   if (!granted) {
     if (grant.ok()) landings_.Revoke(grant->ticket);
     ticket->set_refused(grant.ok() ? "nobody waits for it" : grant.status().message());
+    ticket->set_try_again(grant.status().code() == StatusCode::kResourceExhausted);
     return peer.reply(std::move(answer));
   }
   ticket->set_ticket(grant->ticket);
@@ -123,8 +125,20 @@ bool HandOffReceiver::IsSender(uint64_t incarnation, uint64_t ticket) const {
 void HandOffReceiver::OnExtent(const wire::Extent& message, const Peer& peer) {
   const Extent extent{message.ticket(), message.offset(), message.size_bytes(), message.crc32c()};
   ExtentOutcome outcome = ExtentOutcome::kRefused;
-  if (IsSender(peer.incarnation, extent.ticket)) outcome = landings_.OnShared(extent);
+  if (IsSender(peer.incarnation, extent.ticket)) {
+    outcome =
+        message.data().empty() ? landings_.OnShared(extent) : OnInBand(extent, message.data());
+  }
   Answer(extent, outcome, peer.reply);
+}
+
+ExtentOutcome HandOffReceiver::OnInBand(const Extent& extent, const std::string& data) {
+  const auto copy = [&](std::span<std::byte> to) -> Status {
+    if (data.size() != to.size()) return InvalidRequest("an extent and its bytes differ in size");
+    std::memcpy(to.data(), data.data(), data.size());
+    return OkStatus();
+  };
+  return landings_.OnStream(extent, copy, [] {});
 }
 
 void HandOffReceiver::OnData(const Extent& extent, ExtentOutcome outcome) {

@@ -90,6 +90,7 @@ class HandOffReceiver {
   };
 
   void Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply);
+  ExtentOutcome OnInBand(const Extent& extent, const std::string& data);
   // An extent that came over a data connection.
   void OnData(const Extent& extent, ExtentOutcome outcome);
   // Takes a waiting request out, with its landing revoked.

@@ -50,6 +50,16 @@ Result<Address> DataAddress(const std::string& endpoint, const std::string& data
   return address;
 }
 
+// Bytes travel with the messages that announce them.
+class InBandPath final : public ExtentPath {
+ public:
+  Status Send(const Extent&, std::span<const std::byte>, SocketDeadline) override {
+    return OkStatus();
+  }
+  bool needs_message() const override { return true; }
+  void Interrupt() override {}
+};
+
 }  // namespace
 
 // One decode worker: the hand-offs that wait for it, the session, and a thread that works.
@@ -155,7 +165,7 @@ class HandOffSender::Link {
   }
 
   // The gateway tells both workers at the same time, on different ways: a prompt that was quick may
-  // be done before the other one has heard of it.
+  // be done before the other one has heard of it. And landings of others make room.
   Result<wire::Ticket> Reserve(const HandOff& hand_off) {
     const auto deadline = steady_clock::now() + kAnnounceLimit;
     while (true) {
@@ -166,7 +176,7 @@ class HandOffSender::Link {
       reserve->set_size_bytes(static_cast<int64_t>(hand_off.first.image.size()));
       Send(std::move(message));
       DI_ASSIGN_OR_RETURN(wire::Ticket ticket, WaitFor(&Current::ticket));
-      if (!ticket.unknown() || steady_clock::now() > deadline) return ticket;
+      if (!ticket.try_again() || steady_clock::now() > deadline) return ticket;
       std::unique_lock lock(mutex_);
       current_.ticket.reset();
       changed_.wait_for(lock, kAnnounceLook, [this] { return !current_.stopped.ok(); });
@@ -179,19 +189,28 @@ class HandOffSender::Link {
       if (shared.ok() || sender_->transport_ == HandOffTransport::kSharedMemory) return shared;
       // Another container on the same kernel, or another user: the network reaches it.
     }
+    if (ticket.data_endpoint().empty() && sender_->security_ != nullptr) {
+      return std::unique_ptr<ExtentPath>(new InBandPath);
+    }
     DI_ASSIGN_OR_RETURN(const Address address, DataAddress(endpoint_, ticket.data_endpoint()));
     return OpenStreamPath(address.host, address.port, steady_clock::now() + kDialLimit);
   }
 
   Result<Manifest> PushImage(const wire::Ticket& ticket, const HandOff& hand_off,
                              ExtentPath* path) {
+    const bool in_band = dynamic_cast<const InBandPath*>(path) != nullptr;
     ExtentPush push(ticket.ticket(), hand_off.first.image, ticket.credit_bytes(), path,
-                    [this](const Extent& extent) {
+                    [&](const Extent& extent) {
                       wire::Message message;
                       message.mutable_extent()->set_ticket(extent.ticket);
                       message.mutable_extent()->set_offset(extent.offset);
                       message.mutable_extent()->set_size_bytes(extent.size_bytes);
                       message.mutable_extent()->set_crc32c(extent.crc32c);
+                      if (in_band) {
+                        const std::byte* from = hand_off.first.image.data() + extent.offset;
+                        message.mutable_extent()->set_data(from,
+                                                           static_cast<size_t>(extent.size_bytes));
+                      }
                       Send(std::move(message));
                     });
     {
@@ -221,7 +240,8 @@ class HandOffSender::Link {
 
   Status Connect() {
     Disconnect();
-    DI_ASSIGN_OR_RETURN(std::unique_ptr<Session> session, DialSession(endpoint_, kDialLimit));
+    DI_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                        DialSession(endpoint_, kDialLimit, sender_->security_));
     session->Send(MakeHello(sender_->own_.incarnation,
                             std::string(WorkerRoleName(sender_->own_.role)), sender_->own_));
     session_ = std::move(session);
@@ -313,8 +333,8 @@ class HandOffSender::Link {
   std::thread thread_;
 };
 
-HandOffSender::HandOffSender(HandOffTransport transport, WorkerInfo own)
-    : transport_(transport), own_(std::move(own)) {}
+HandOffSender::HandOffSender(HandOffTransport transport, WorkerInfo own, SecurityPtr security)
+    : transport_(transport), own_(std::move(own)), security_(std::move(security)) {}
 
 HandOffSender::~HandOffSender() = default;
 

@@ -15,6 +15,7 @@
 
 #include "cluster/hand_off_counters.h"
 #include "cluster/hand_off_receiver.h"
+#include "cluster/session.h"
 #include "cluster/worker.h"
 #include "engine/request.h"
 
@@ -33,7 +34,7 @@ struct HandOff {
 class HandOffSender {
  public:
   // own says what peers must fit to.
-  HandOffSender(HandOffTransport transport, WorkerInfo own);
+  HandOffSender(HandOffTransport transport, WorkerInfo own, SecurityPtr security);
   ~HandOffSender();  // ends what is left as unavailable
 
   // The state is pinned until `done` was called, which happens once.
@@ -51,6 +52,7 @@ class HandOffSender {
 
   const HandOffTransport transport_;
   const WorkerInfo own_;
+  const SecurityPtr security_;
   mutable std::mutex mutex_;
   HandOffCounters counters_;
   std::unordered_map<std::string, std::unique_ptr<Link>> links_;  // by endpoint

@@ -134,6 +134,15 @@ Status RemoteWorker::AskDrain(int64_t within_us) {
   return OkStatus();
 }
 
+Status RemoteWorker::AskRole(WorkerRole role) {
+  const std::lock_guard lock(mutex_);
+  if (session_ == nullptr) return Unavailable("worker " + endpoint_ + " is not reachable");
+  wire::Message message = Address();
+  message.mutable_set_role()->set_role(std::string(WorkerRoleName(role)));
+  session_->Send(std::move(message));
+  return OkStatus();
+}
+
 void RemoteWorker::Cancel(std::string_view request_id) {
   const std::lock_guard lock(mutex_);
   const auto it = runs_.find(std::string(request_id));
@@ -225,7 +234,7 @@ void RemoteWorker::Loop() {
 
 std::shared_ptr<Session> RemoteWorker::Connect() {
   Result<std::unique_ptr<Session>> dialled =
-      DialSession(endpoint_, std::chrono::milliseconds(options_.dial_us / 1000));
+      DialSession(endpoint_, std::chrono::milliseconds(options_.dial_us / 1000), options_.security);
   if (!dialled.ok()) return nullptr;
   const std::shared_ptr<Session> session = *std::move(dialled);
   session->Send(MakeHello(own_incarnation_, "gateway", own_));
@@ -305,6 +314,7 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     load_.queued_prompt_tokens = report.queued_prompt_tokens();
     load_.draining = report.draining();
     load_.ready = report.healthy();
+    info_.role = ParseWorkerRole(report.role()).value_or(info_.role);
     load_.hand_offs = DecodeHandOffs(report.hand_offs());
     healthy_.store(report.healthy(), std::memory_order_release);
     if (report.has_statistics()) statistics_ = DecodeStatistics(report.statistics());

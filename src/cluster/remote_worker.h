@@ -28,6 +28,7 @@ struct RemoteWorkerOptions {
   int64_t dial_us = 1'000'000;
   int64_t least_backoff_us = 100'000;
   int64_t most_backoff_us = 2'000'000;
+  SecurityPtr security;
 };
 
 class RemoteWorker final : public Worker {
@@ -39,7 +40,7 @@ class RemoteWorker final : public Worker {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  // Of the last process that answered; only the endpoint before the first.
+  // Of the last process that answered, with its role as of now; only the endpoint before the first.
   WorkerInfo info() const override;
   Status Submit(EngineRequest request, TokenSink sink) override;
   Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
@@ -54,6 +55,9 @@ class RemoteWorker final : public Worker {
 
   // Asks the worker to end its requests within this time, then itself. unavailable: out of reach.
   Status AskDrain(int64_t within_us);
+
+  // Gives it another role. unavailable: out of reach.
+  Status AskRole(WorkerRole role);
 
   // False on time-out.
   bool WaitReady(std::chrono::milliseconds limit);

@@ -16,6 +16,16 @@ namespace wire {
 class Message;
 }
 
+// Proof of membership, PEM texts: both sides show a certificate for the name `deepinfer` that the
+// authority of the cluster signed.
+struct SessionSecurity {
+  std::string certificate;
+  std::string key;
+  std::string authority;
+};
+// Null: in the clear, with anybody.
+using SecurityPtr = std::shared_ptr<const SessionSecurity>;
+
 class Session {
  public:
   virtual ~Session() = default;
@@ -33,14 +43,16 @@ class Session {
 
 // Connects to "unix:/path" or "host:port". unavailable when that takes longer than the limit.
 Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
-                                             std::chrono::milliseconds limit);
+                                             std::chrono::milliseconds limit,
+                                             const SecurityPtr& security = nullptr);
 
 class SessionServer {
  public:
   // Calls `serve` for every session on a thread of its own; the session ends when it returns.
   // "host:0" takes a free port. unavailable when the address cannot be had.
   static Result<std::unique_ptr<SessionServer>> Listen(const std::string& endpoint,
-                                                       std::function<void(Session*)> serve);
+                                                       std::function<void(Session*)> serve,
+                                                       const SecurityPtr& security = nullptr);
   virtual ~SessionServer() = default;  // as Shutdown
 
   // Where to dial, with the port that was taken.

@@ -18,6 +18,12 @@ constexpr uint64_t kReportsPerStatistics = 10;
 // For the steps of runs that were cancelled.
 constexpr std::chrono::seconds kLastWord{15};
 
+// Data connections are neither encrypted nor authenticated: secure pairs of two hosts send states
+// over their session.
+HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
+  return options.security == nullptr ? options.transport : HandOffTransport::kSharedMemory;
+}
+
 }  // namespace
 
 // One gateway: where its tokens go, and the credits of events it has not read yet.
@@ -96,9 +102,10 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
     : options_(options),
       worker_(worker),
       clock_(clock),
-      incarnation_(worker->info().incarnation),
-      receiver_(options.transport, options.landing, options.data_host, clock),
-      sender_(options.transport, worker->info()),
+      own_(worker->info()),
+      role_(own_.role),
+      receiver_(ReceiverTransport(options), options.landing, options.data_host, clock),
+      sender_(options.transport, own_, options.security),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
@@ -116,10 +123,9 @@ WorkerService::~WorkerService() {
 void WorkerService::Serve(Session* session) {
   wire::Message message;
   if (!session->Receive(&message) || !message.has_hello()) return;
-  wire::Message answer =
-      MakeHello(incarnation_, std::string(WorkerRoleName(worker_->info().role)), worker_->info());
+  wire::Message answer = MakeHello(own_.incarnation, std::string(WorkerRoleName(role_)), own_);
   answer.set_target(message.sender());
-  const std::string refused = WhyRefused(message.hello(), worker_->info());
+  const std::string refused = WhyRefused(message.hello(), own_);
   answer.mutable_hello()->set_refused(refused);
   session->Send(std::move(answer));
   if (!refused.empty()) {
@@ -127,7 +133,7 @@ void WorkerService::Serve(Session* session) {
         {{"role", message.hello().role()}, {"reason", refused}});
     return;
   }
-  const auto link = std::make_shared<Link>(session, incarnation_, message.sender());
+  const auto link = std::make_shared<Link>(session, own_.incarnation, message.sender());
   const uint64_t peer = message.sender();
   if (ParseWorkerRole(message.hello().role())) {
     ServeWorker(link, session, peer, message.hello().host_id() == HostId());
@@ -145,7 +151,7 @@ void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* ses
   wire::Message message;
   while (session->Receive(&message)) {
     // A stranger, or one that means the process that was here before.
-    if (message.sender() != peer || message.target() != incarnation_) continue;
+    if (message.sender() != peer || message.target() != own_.incarnation) continue;
     if (message.has_submit()) {
       OnSubmit(link, message);
     } else if (message.has_cancel()) {
@@ -154,6 +160,8 @@ void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* ses
       link->OnAck(message.tokens_ack().request_id(), message.tokens_ack().num_events());
     } else if (message.has_drain()) {
       OnDrain(message.drain().within_us());
+    } else if (message.has_set_role()) {
+      OnSetRole(message.set_role().role());
     }
   }
   {
@@ -170,7 +178,7 @@ void WorkerService::ServeWorker(const std::shared_ptr<Link>& link, Session* sess
       peer, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
   wire::Message message;
   while (session->Receive(&message)) {
-    if (message.sender() != peer || message.target() != incarnation_) continue;
+    if (message.sender() != peer || message.target() != own_.incarnation) continue;
     if (message.has_reserve()) {
       receiver_.OnReserve(message.reserve(), sender);
     } else if (message.has_extent()) {
@@ -192,6 +200,14 @@ void WorkerService::OnDrain(int64_t within_us) {
     std::swap(callback, on_drain_asked_);
   }
   if (callback) callback(within_us);
+}
+
+void WorkerService::OnSetRole(const std::string& name) {
+  const std::optional<WorkerRole> role = ParseWorkerRole(name);
+  if (!role) return;
+  // What runs goes on: a role only says what gateways give it from now on.
+  role_ = *role;
+  Log(LogLevel::kInfo, "worker.role", {{"role", name}});
 }
 
 void WorkerService::OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message) {
@@ -414,6 +430,7 @@ void WorkerService::Report() {
     report->set_queued_prompt_tokens(load.queued_prompt_tokens);
     report->set_draining(load.draining || draining());
     report->set_healthy(load.ready);
+    report->set_role(std::string(WorkerRoleName(role_)));
     HandOffCounters hand_offs;
     receiver_.Count(&hand_offs);
     sender_.Count(&hand_offs);

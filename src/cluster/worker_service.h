@@ -3,6 +3,7 @@
 // (§5). Thread rule: any thread; one thread per session serves it, one sends reports.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,7 @@ struct WorkerServiceOptions {
   HandOffTransport transport = HandOffTransport::kAuto;
   std::string data_host = "127.0.0.1";  // where states of other hosts are taken
   LandingOptions landing;
+  SecurityPtr security;
 };
 
 class WorkerService {
@@ -61,6 +63,7 @@ class WorkerService {
   void OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message);
   void OnCancel(const std::string& request_id, uint32_t attempt);
   void OnDrain(int64_t within_us);
+  void OnSetRole(const std::string& name);
   // Starts the run of a checked request whose attempt has entered; with decode_endpoint only its
   // prompt. The client's side is told of a refusal.
   Status StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id,
@@ -82,7 +85,8 @@ class WorkerService {
   const WorkerServiceOptions options_;
   Worker* const worker_;
   const Clock* const clock_;
-  const uint64_t incarnation_;
+  const WorkerInfo own_;
+  std::atomic<WorkerRole> role_;  // an operator may change it
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

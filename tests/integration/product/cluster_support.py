@@ -25,6 +25,36 @@ def payload(i):
             "model": "deepinfer-tiny", "stream_options": {"include_usage": True}}
 
 
+# Whole answers of every other kind: choices that share a prompt, log-probabilities, a grammar.
+WHOLE = [
+    ("/v1/completions", {"prompt": "Name three fruits:", "n": 3, "max_tokens": 40, "seed": 7,
+                         "temperature": 1, "logprobs": 3}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Describe a cat as JSON."}],
+                              "max_tokens": 120, "seed": 8, "temperature": 1,
+                              "thinking": {"type": "disabled"},
+                              "response_format": {"type": "json_schema", "json_schema": {
+                                  "name": "cat", "strict": True, "schema": {
+                                      "type": "object", "additionalProperties": False,
+                                      "required": ["name", "age"],
+                                      "properties": {"name": {"type": "string"},
+                                                     "age": {"type": "integer"}}}}}}),
+    ("/v1/completions", {"prompt": "word " * 700 + "end", "max_tokens": 30, "temperature": 0}),
+]
+
+
+def ask(port, path, body):
+    """The choices of one whole answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("POST", path, json.dumps(dict(body, model="deepinfer-tiny")),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    if response.status != 200:
+        raise AssertionError("%d %s" % (response.status, answer))
+    return answer["choices"]
+
+
 class Stream(threading.Thread):
     """One streamed completion; collects text, the finish reason and the usage."""
 
@@ -61,10 +91,11 @@ class Stream(threading.Thread):
 class Cluster:
     """`deepinfer cluster up` in a folder of its own; a context manager."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, tls=False):
         self.folder = tempfile.TemporaryDirectory()
+        self.tls = self.certificate() if tls else []
         self.process = subprocess.Popen(
-            [support.BINARY, "cluster", "up", str(support.DEMO_MODEL), "--port", "0", "--dir",
+            [support.BINARY, "cluster", *self.tls, "up", str(support.DEMO_MODEL), "--port", "0", "--dir",
              self.folder.name, "--threads", "1", *args],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.pids = {}
@@ -90,8 +121,22 @@ class Cluster:
         raise AssertionError("the cluster is not ready: " + self.logs())
 
     def status(self):
-        done = support.run("cluster", "status", "--dir", self.folder.name, "--json")
+        done = support.run("cluster", *self.tls, "status", "--dir", self.folder.name, "--json")
         return json.loads(done.stdout)["workers"]
+
+    def certificate(self):
+        """Flags with a certificate that is its own authority."""
+        cert, key = self.folder.name + "/cert.pem", self.folder.name + "/key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", cert, "-days",
+                        "1", "-subj", "/CN=deepinfer", "-addext", "subjectAltName=DNS:deepinfer"],
+                       check=True, capture_output=True)
+        return ["--tls-cert", cert, "--tls-key", key, "--tls-ca", cert]
+
+    def pid_of(self, name):
+        """As of now; 0 while the process is not running."""
+        listed = json.loads(pathlib.Path(self.folder.name, "cluster.json").read_text())
+        return next((p["pid"] for p in listed if p["name"] == name), 0)
 
     def all_ready(self):
         return all(worker["ready"] for worker in self.status())
@@ -168,6 +213,7 @@ class ClusterCase(unittest.TestCase):
             for stream in streams:
                 stream.join()
             cls.want = [(s.text, s.finish, s.usage["completion_tokens"]) for s in streams]
+            cls.want_whole = [ask(server.port, *request) for request in WHOLE]
 
     def check(self, streams):
         for i, stream in enumerate(streams):

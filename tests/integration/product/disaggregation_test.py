@@ -3,10 +3,13 @@
 import http.client
 import json
 import os
+import random
 import signal
+import sys
 import unittest
 
 import cluster_support
+import support
 from cluster_support import Cluster, Stream, payload, wait_for
 
 TWO_OF_EACH = ("--prefill", "2", "--decode", "2")
@@ -50,6 +53,38 @@ class DisaggregationTest(cluster_support.ClusterCase):
             self.assertEqual([w["hand_offs"]["committed"] for w in workers[:2]], [4, 4])
             self.assertEqual([w["hand_offs"]["tickets_granted"] for w in workers[2:]], [4, 4])
 
+    def test_equal_answers_of_every_kind(self):
+        with Cluster("--prefill", "1", "--decode", "1") as cluster:
+            for request, want in zip(cluster_support.WHOLE, self.want_whole):
+                self.assertEqual(cluster_support.ask(cluster.port, *request), want, request)
+            self.assertEqual(total(cluster, "committed"), 5)
+            self.assertEqual(total(cluster, "failed"), 0)
+            self.expect_nothing_held(cluster)
+
+    def test_a_worker_changes_its_role_under_load(self):
+        with Cluster("--prefill", "1", "--decode", "2") as cluster:
+            streams = self.start(cluster, events=2)
+            done = support.run("cluster", "role", "decode-1", "prefill", "--dir",
+                               cluster.folder.name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.check(streams)
+            self.assertEqual([w["role"] for w in cluster.status()],
+                             ["prefill", "decode", "prefill"])
+            self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+            sent = [w["hand_offs"]["committed"] for w in cluster.status()]
+            self.assertEqual([sent[1], sent[2] > 0], [0, True], "it runs prompts now")
+            top = support.run("cluster", "top", "--rounds", "1", "--dir", cluster.folder.name)
+            self.assertRegex(top.stdout.decode(), r"(?m)^decode-1 +prefill +\d+ ")
+
+    def test_equal_answers_between_processes_with_certificates(self):
+        with Cluster("--prefill", "1", "--decode", "1", "--worker-flag=--transport=tcp",
+                     tls=True) as cluster:
+            self.check([Stream(cluster.port, payload(i)) for i in range(4)])
+            self.assertEqual(total(cluster, "committed"), 4)
+            stranger = support.run("cluster", "status", "--json", "--dir", cluster.folder.name)
+            self.assertEqual([w["ready"] for w in json.loads(stranger.stdout)["workers"]],
+                             [False, False])
+
     def test_equal_answers_over_tcp(self):
         with Cluster("--prefill", "1", "--decode", "2", "--worker-flag=--transport=tcp") as cluster:
             self.check([Stream(cluster.port, payload(i)) for i in range(8)])
@@ -67,6 +102,42 @@ class DisaggregationTest(cluster_support.ClusterCase):
 
     def test_a_prefill_worker_that_hangs_is_replaced(self):
         self.lose("prefill", signal.SIGSTOP, events=0)
+
+    def test_any_order_of_faults_is_not_seen_by_clients(self):
+        seed = int(os.environ.get("CLUSTER_WALK_SEED", "0")) or random.randrange(1, 10 ** 6)
+        rounds = int(os.environ.get("CLUSTER_WALK_ROUNDS", "8"))
+        print("seed %d, %d rounds" % (seed, rounds), file=sys.stderr)
+        draw = random.Random(seed)
+        with Cluster(*TWO_OF_EACH, "--registry", "dev") as cluster:
+            for _ in range(rounds):
+                streams = [Stream(cluster.port, payload(i)) for i in range(8)]
+                leaver = self.leave(cluster, draw.randrange(8))
+                reached = draw.choice([0, 0, 1, 8, 40])
+                wait_for(lambda: all(s.events >= reached or s.error for s in streams))
+                fault = draw.choice(["kill", "kill", "stop", "drop client", "registry"])
+                victim = draw.choice(["prefill-0", "prefill-1", "decode-0", "decode-1"])
+                if fault == "registry":
+                    victim, fault = "registry", "kill"
+                with self.subTest(seed=seed, fault=fault, victim=victim, reached=reached):
+                    pid = cluster.pid_of(victim)
+                    if fault == "kill" and pid:
+                        os.kill(pid, signal.SIGKILL)
+                    elif fault == "stop" and pid:
+                        os.kill(pid, signal.SIGSTOP)
+                    leaver.close()
+                    self.check(streams)
+                    if fault == "stop" and pid:
+                        os.kill(pid, signal.SIGCONT)
+            wait_for(cluster.all_ready)
+            self.expect_nothing_held(cluster)
+
+    @staticmethod
+    def leave(cluster, i):
+        """The socket of a client that will not read its answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps(payload(i)),
+                           {"Content-Type": "application/json"})
+        return connection.sock
 
     def test_one_kind_serves_alone(self):
         with Cluster("--decode", "1") as cluster:

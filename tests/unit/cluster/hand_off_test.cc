@@ -13,6 +13,7 @@
 #include "cluster/worker_service.h"
 #include "support/eventually.h"
 #include "support/scripted_worker.h"
+#include "support/self_signed.h"
 #include "support/temp_dir.h"
 #include "support/token_collector.h"
 
@@ -31,12 +32,11 @@ struct Node {
       : engine(role), endpoint("unix:" + path) {
     options.report_interval_us = 5'000;
     service = std::make_unique<WorkerService>(options, &engine, clock);
-    auto listening =
-        SessionServer::Listen(endpoint, [this](Session* session) { service->Serve(session); });
+    auto listening = SessionServer::Listen(
+        endpoint, [this](Session* session) { service->Serve(session); }, options.security);
     EXPECT_TRUE(listening.ok());
     sessions = *std::move(listening);
-    remote =
-        std::make_unique<RemoteWorker>(endpoint, 1, WorkerInfo{}, RemoteWorkerOptions{}, clock);
+    remote = std::make_unique<RemoteWorker>(endpoint, 1, WorkerInfo{}, LinkOptions(options), clock);
     EXPECT_TRUE(remote->WaitReady(std::chrono::seconds(20)));
   }
   ~Node() {
@@ -44,6 +44,11 @@ struct Node {
     sessions.reset();
     engine.EndAll();
     service.reset();
+  }
+  static RemoteWorkerOptions LinkOptions(const WorkerServiceOptions& options) {
+    RemoteWorkerOptions link;
+    link.security = options.security;
+    return link;
   }
   HandOffCounters counters() const { return remote->Load().hand_offs; }
 
@@ -135,6 +140,30 @@ INSTANTIATE_TEST_SUITE_P(Ways, HandOffWays,
                                            HandOffTransport::kTcp),
                          NameOfWay);
 
+// Without shared memory the state goes over the session too, where nobody can read it.
+TEST_F(HandOffTest, SecurePairsMoveStatesAndLetNobodyElseIn) {
+  WorkerServiceOptions options;
+  options.security = SelfSigned();
+  options.transport = HandOffTransport::kTcp;
+  options.landing.window_bytes = 2 * kExtentBytes;
+  Start(options);
+  SubmitBoth();
+  FinishPrompt(5'000'000);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  EXPECT_EQ(decode_->engine.request(0).resume->image, Image(5'000'000));
+  decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  ExpectNothingHeld();
+  for (const SecurityPtr& stranger : {SecurityPtr(), SelfSigned()}) {
+    auto dialled = DialSession(decode_->endpoint, std::chrono::milliseconds(500), stranger);
+    if (!dialled.ok()) continue;
+    (*dialled)->Send(MakeHello(5, "operator", {}));
+    wire::Message answer;
+    EXPECT_FALSE((*dialled)->Receive(&answer));
+  }
+}
+
 TEST_F(HandOffTest, ASecondOneUsesTheSameSession) {
   Start();
   SubmitBoth();
@@ -199,6 +228,19 @@ TEST_F(HandOffTest, CancelEndsBothSidesBeforeTheState) {
   EXPECT_EQ(decode_->counters().tickets_granted, 0);
 }
 
+TEST_F(HandOffTest, ARoleMayChangeWhileTheWorkerRuns) {
+  Start();
+  SubmitBoth();
+  ASSERT_TRUE(decode_->remote->AskRole(WorkerRole::kPrefill).ok());
+  EXPECT_TRUE(Eventually([&] { return decode_->remote->info().role == WorkerRole::kPrefill; }));
+  EXPECT_EQ(prefill_->remote->info().role, WorkerRole::kPrefill);
+  FinishPrompt(1000);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }))
+      << "what was agreed before goes on";
+  decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+}
+
 TEST_F(HandOffTest, AWorkerThatDrainsSendsAwayWhatHasNoStateYet) {
   Start();
   SubmitBoth();
@@ -211,9 +253,8 @@ TEST_F(HandOffTest, AWorkerThatDrainsSendsAwayWhatHasNoStateYet) {
 class SlowSender : public HandOffTest {
  protected:
   void Begin(int64_t lease_us) {
-    WorkerServiceOptions options;
-    options.landing.lease_us = lease_us;
-    Start(options);
+    options_.landing.lease_us = lease_us;
+    Start(options_);
     ASSERT_TRUE(decode_->remote->SubmitDecode(Request(), answer_.Sink()).ok());
     auto dialled = DialSession(decode_->endpoint, std::chrono::seconds(20));
     ASSERT_TRUE(dialled.ok());
@@ -232,14 +273,14 @@ class SlowSender : public HandOffTest {
     wire::Ticket ticket;
     EXPECT_TRUE(Eventually([&] {
       ticket = Reserve(1, 1000);
-      return !ticket.unknown();
+      return !ticket.try_again();
     }));
     EXPECT_EQ(ticket.refused(), "");
     return ticket;
   }
-  wire::Ticket Reserve(uint32_t attempt, int64_t size_bytes) {
+  wire::Ticket Reserve(uint32_t attempt, int64_t size_bytes, const std::string& id = "r") {
     wire::Message message;
-    message.mutable_reserve()->set_request_id("r");
+    message.mutable_reserve()->set_request_id(id);
     message.mutable_reserve()->set_attempt(attempt);
     message.mutable_reserve()->set_size_bytes(size_bytes);
     Send(std::move(message));
@@ -248,6 +289,7 @@ class SlowSender : public HandOffTest {
     return message_.ticket();
   }
 
+  WorkerServiceOptions options_;
   static constexpr uint64_t kSelf = 77;
   static constexpr int64_t kLongLeaseUs = 60'000'000;
   std::unique_ptr<Session> session_;
@@ -280,6 +322,25 @@ TEST_F(SlowSender, CannotMakeStateThatNobodyAskedFor) {
   ASSERT_TRUE(session_->Receive(&message_));
   EXPECT_NE(message_.committed().refused(), "");
   EXPECT_EQ(decode_->counters().tickets_granted, 0);
+}
+
+TEST_F(SlowSender, IsAskedToComeAgainWhileThereIsNoRoom) {
+  options_.landing.max_bytes = 1500;
+  Begin(kLongLeaseUs);
+  (void)ReserveKnown();
+  EngineRequest other = Request();
+  other.request_id = "q";
+  TokenCollector answer;
+  ASSERT_TRUE(decode_->remote->SubmitDecode(std::move(other), answer.Sink()).ok());
+  wire::Ticket ticket;
+  EXPECT_TRUE(Eventually([&] {
+    ticket = Reserve(1, 1000, "q");
+    return ticket.refused() == "transfers on the way hold all landing memory";
+  }));
+  EXPECT_TRUE(ticket.try_again());
+  EXPECT_EQ(Reserve(1, 400, "q").refused(), "") << "this one fits";
+  decode_->remote->Cancel("q");
+  EXPECT_EQ(answer.Wait().finish, FinishReason::kCancelled);
 }
 
 TEST_F(SlowSender, ThatIsLostGivesItsLandingBackAndAnotherMayCome) {
