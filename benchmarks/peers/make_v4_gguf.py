@@ -3,8 +3,8 @@
 
 llama.cpp has no V4.1 yet; V4 of the same width, experts, heads and hyper-connections is the nearest
 work it can run (compression ratios 4 and 128 instead of 2 and 1, no Engram, one more compressor a
-layer). Needs numpy and the gguf package inside the sources of llama.cpp, which
-benchmarks/peers/setup links as build/peers/gguf-py.
+layer). Needs numpy and the gguf package inside the sources of llama.cpp in PYTHONPATH; called so by
+benchmarks/peers/run.
 
   make_v4_gguf.py OUT.gguf --preset mid --dense Q8_0 --experts MXFP4
 """
@@ -16,7 +16,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "build/peers/gguf-py")]
+sys.path.insert(0, str(ROOT / "tools"))
 
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402

@@ -1,7 +1,7 @@
 """One round of the fastllm measurement: prefill and batched decode of random prompts.
 
-Runs in the virtual environment that benchmarks/peers/setup made; called by compare.py. Prints one
-JSON line a row: {"row": ..., "value": tokens per second}.
+Runs in the virtual environment that benchmarks/peers/setup made; called by
+benchmarks/peers/run. Prints one JSON line a row: {"row": ..., "value": tokens per second}.
 """
 
 import json
@@ -55,16 +55,22 @@ def decode_speed(requests):
     return len(later) / (max(later) - begin) if later else 0.0
 
 
+def print_row(row, tokens_per_s):
+    print(json.dumps({"row": row, "value": tokens_per_s}), flush=True)
+
+
 def main():
     parser = make_normal_parser("one round of the fastllm measurement")
     parser.add_argument("--prompt-tokens", type=int, default=512)
+    parser.add_argument("--decode-prompt-tokens", type=int, default=32)
     parser.add_argument("--gen-tokens", type=int, default=64)
     parser.add_argument("--batches", default="1,4,8")
     arguments = parser.parse_args()
-    batches = [int(b) for b in arguments.batches.split(",")]
-    arguments.max_batch = max(batches)
+    batches = [int(b) for b in arguments.batches.split(",") if b != "0"]
+    arguments.max_batch = max(batches, default=1)
     model = make_normal_llm_model(arguments)
-    config = json.loads((pathlib.Path(arguments.path or arguments.model) / "config.json").read_text())
+    folder = pathlib.Path(arguments.path or arguments.model)
+    config = json.loads((folder / "config.json").read_text())
     vocab_size = config["text_config"]["vocab_size"]
     random = np.random.default_rng(time.time_ns())
 
@@ -73,14 +79,13 @@ def main():
                 for _ in range(count)]
 
     generate(model, prompts(1, 64), 4)
+    if arguments.prompt_tokens:
+        start, requests = generate(model, prompts(1, arguments.prompt_tokens), 1)
+        print_row("prefill", arguments.prompt_tokens / (requests[0].first_token_s - start))
     for batch in batches:
-        start, requests = generate(model, prompts(batch, arguments.prompt_tokens),
-                                   arguments.gen_tokens)
-        if batch == 1:
-            prefill = arguments.prompt_tokens / (requests[0].first_token_s - start)
-            print(json.dumps({"row": "prefill", "value": prefill}), flush=True)
-        print(json.dumps({"row": "decode batch %d" % batch, "value": decode_speed(requests)}),
-              flush=True)
+        _, requests = generate(model, prompts(batch, arguments.decode_prompt_tokens),
+                               arguments.gen_tokens)
+        print_row("decode %d" % batch, decode_speed(requests))
     os._exit(0)  # its threads outlive the interpreter's end
 
 
