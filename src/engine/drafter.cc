@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "engine/statistics.h"
+#include "sched/verify_calibration.h"
 #include "sched/verify_length.h"
 
 namespace deepinfer {
 
 namespace {
 
-// Keeps the exponential finite (dspark.md §7).
-constexpr double kMaxConfidenceLogit = 60.0;
+// Rows of a sequence that wait for the draft rings: so many cost little more than one, and the
+// operators of a single row cost a step without drafts several percent of its time.
+constexpr int32_t kMostPendingRows = 32;
 
 }  // namespace
 
@@ -41,27 +44,31 @@ bool Drafter::CanDraft(const StepItem& item) const {
 
 double Drafter::Calibrated(float raw, int32_t k) const {
   const auto& t = options_.confidence_temperatures;
-  const double temperature = t.empty() ? 1.0 : t[static_cast<size_t>(k)];
-  const double z = std::clamp(raw / temperature, -kMaxConfidenceLogit, kMaxConfidenceLogit);
-  return 1.0 / (1.0 + std::exp(-z));
+  return CalibratedConfidence(static_cast<double>(raw),
+                              t.empty() ? 1.0 : t[static_cast<size_t>(k)]);
 }
 
-void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, DecisionContext* context) {
+void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* masks,
+                    DecisionContext* context) {
   if (max_drafts <= 0) return;
   std::vector<Candidate> candidates;
   std::vector<DraftSequence> sequences;
+  int32_t most = 0;
   for (StepItem& item : items) {
     if (!CanDraft(item)) continue;
     const SequenceStep& r = item.rows;
     candidates.push_back(
         {&item, std::min(item.max_drafts, MaxDrafts(config_, options_)), candidates.size()});
-    sequences.push_back({r.tokens[r.start], r.start, r.decoder_from, r.slot});
+    const int32_t kept_from = std::max(r.decoder_from, item.sequence->device.context.kept_from);
+    sequences.push_back({r.tokens[r.start], r.start, kept_from, r.slot});
+    most = std::max(most, candidates.back().max_drafts);
   }
-  if (candidates.empty()) return;
-  DraftRows rows;
-  if (!draft_model_.Draft(sequences, &rows).ok()) return;
-  for (Candidate& c : candidates) c.open = rows.status[c.row].ok();
-  Propose(rows, candidates, context);
+  if (candidates.empty() || !InjectPending(candidates).ok()) return;
+  most = static_cast<int32_t>(std::min<int64_t>(most, max_drafts));
+  if (!draft_model_.Draft(sequences, most, &rows_).ok()) return;
+  for (Candidate& c : candidates) c.open = rows_.status[c.row].ok();
+  masks->Finish();
+  Propose(candidates, max_drafts, context);
 
   std::vector<DraftSurvivals> survivals;
   for (const Candidate& c : candidates) {
@@ -78,35 +85,51 @@ void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, DecisionConte
   }
 }
 
-void Drafter::Propose(const DraftRows& rows, std::span<Candidate> candidates,
+void Drafter::Propose(std::span<Candidate> candidates, int64_t max_drafts,
                       DecisionContext* context) {
   std::vector<int32_t> previous;
   for (const Candidate& c : candidates) {
     previous.push_back(c.item->rows.tokens[c.item->rows.start]);
   }
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  DraftProposal proposal;
-  for (int32_t k = 0; k < rows.block_size; ++k) {
+  for (int32_t k = 0; k < rows_.num_drafts; ++k) {
     for (Candidate& c : candidates) c.open = c.open && k < c.max_drafts;
+    if (k > 0) CloseHopeless(candidates, max_drafts);
     if (std::none_of(candidates.begin(), candidates.end(), [](const auto& c) { return c.open; })) {
       return;
     }
-    if (!draft_model_.Propose(rows, k, previous, &proposal).ok()) return;
+    if (!draft_model_.Propose(rows_, k, previous, &proposal_).ok()) return;
     for (Candidate& c : candidates) {
       if (!c.open) continue;
-      c.open =
-          Draw(proposal, k, &c, std::span(proposal.logits).subspan(c.row * vocab, vocab), context);
+      c.open = Draw(k, &c, context);
       if (!c.item->drafts.ids.empty()) previous[c.row] = c.item->drafts.ids.back();
     }
   }
 }
 
-bool Drafter::Draw(const DraftProposal& proposal, int32_t k, Candidate* c, std::span<float> logits,
-                   DecisionContext* context) const {
+void Drafter::CloseHopeless(std::span<Candidate> candidates, int64_t max_drafts) {
+  std::vector<double> survivals;
+  for (const Candidate& c : candidates) {
+    const std::vector<double> own = SurvivalsOf(c.item->drafts.confidence);
+    survivals.insert(survivals.end(), own.begin(), own.end());
+  }
+  if (static_cast<int64_t>(survivals.size()) < max_drafts) return;
+  const auto last = survivals.begin() + static_cast<std::ptrdiff_t>(max_drafts - 1);
+  std::nth_element(survivals.begin(), last, survivals.end(), std::greater<>());
+  for (Candidate& c : candidates) {
+    // A later draft survives no better than the one before it, and ties go to earlier drafts.
+    const bool forced = !c.item->sequence->request.forced_accepts.empty();
+    c.open = c.open && (forced || SurvivalsOf(c.item->drafts.confidence).back() > *last);
+  }
+}
+
+bool Drafter::Draw(int32_t k, Candidate* c, DecisionContext* context) {
   StepItem& item = *c->item;
   DraftBlock& drafts = item.drafts;
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  const std::span logits = std::span(proposal_.logits).subspan(c->row * vocab, vocab);
   // Known before the draft is drawn, so that cutting by it leaks nothing about its token.
-  const double confidence = Calibrated(proposal.confidence[c->row], k);
+  const float raw = proposal_.confidence[c->row];
+  const double confidence = Calibrated(raw, k);
   if (!std::isfinite(confidence)) return false;
   if (options_.verify == VerifyPolicy::kThreshold && confidence < options_.confidence_threshold) {
     return false;
@@ -121,6 +144,7 @@ bool Drafter::Draw(const DraftProposal& proposal, int32_t k, Candidate* c, std::
   const bool forced = !item.sequence->request.forced_accepts.empty() && row->forced_id >= 0;
   drafts.ids.push_back(forced ? row->forced_id : *id);
   drafts.q.push_back(std::move(q));
+  drafts.raw_confidence.push_back(raw);
   drafts.confidence.push_back(confidence);
   // Nothing follows a token that ends the answer.
   const auto num_drafts = static_cast<int32_t>(drafts.ids.size());
@@ -130,9 +154,22 @@ bool Drafter::Draw(const DraftProposal& proposal, int32_t k, Candidate* c, std::
                        &stop_token_id) == FinishReason::kNone;
 }
 
+Status Drafter::InjectPending(std::span<const Candidate> candidates) {
+  std::vector<DraftContext> contexts;
+  for (const Candidate& c : candidates) {
+    const PendingContext& pending = c.item->sequence->device.context;
+    if (pending.num_rows == 0) continue;
+    contexts.push_back({pending.rows.data(), pending.start, pending.num_rows, c.item->rows.slot});
+  }
+  if (!contexts.empty()) DI_RETURN_IF_ERROR(draft_model_.InjectContext(contexts));
+  for (const Candidate& c : candidates) c.item->sequence->device.context.num_rows = 0;
+  return OkStatus();
+}
+
 Status Drafter::Keep(std::span<const StepItem> items, std::span<const float> main_hidden) {
   const auto width = config_.dspark.target_layer_ids.size() * static_cast<size_t>(config_.dim);
   std::vector<DraftContext> contexts;
+  std::vector<PendingContext*> emptied;
   const float* hidden = main_hidden.data();
   for (const StepItem& item : items) {
     if (!item.ran) continue;
@@ -140,13 +177,47 @@ Status Drafter::Keep(std::span<const StepItem> items, std::span<const float> mai
     const int32_t start = std::max(r.start, r.decoder_from);
     const int32_t num_rows = std::max(0, item.end() - start);
     const int32_t num_committed = item.is_decode ? item.num_committed : num_rows;
+    PendingContext& pending = item.sequence->device.context;
     if (num_committed > 0 && item.status.ok()) {
-      contexts.push_back({hidden, start, num_committed, r.slot});
+      if (!item.is_decode) {
+        // Rows of a prompt, or those of a lost image run again.
+        pending.num_rows = 0;
+        contexts.push_back({hidden, start, num_committed, r.slot});
+      } else {
+        Append(hidden, start, num_committed, &pending);
+        if (pending.num_rows >= kMostPendingRows) {
+          contexts.push_back({pending.rows.data(), pending.start, pending.num_rows, r.slot});
+          emptied.push_back(&pending);
+        }
+      }
     }
     hidden += static_cast<size_t>(num_rows) * width;
   }
   if (contexts.empty()) return OkStatus();
-  return draft_model_.InjectContext(contexts);
+  const Status status = draft_model_.InjectContext(contexts);
+  for (PendingContext* p : emptied) p->num_rows = 0;
+  return status;
+}
+
+void Drafter::Forget(std::span<const StepItem> items) {
+  for (const StepItem& item : items) {
+    if (!item.ran) continue;
+    PendingContext& context = item.sequence->device.context;
+    context.num_rows = 0;
+    context.kept_from = item.is_decode ? item.rows.start + item.num_committed
+                                       : item.rows.start + item.rows.num_rows;
+  }
+}
+
+void Drafter::Append(const float* hidden, int32_t start, int32_t num_rows,
+                     PendingContext* pending) const {
+  const auto width = config_.dspark.target_layer_ids.size() * static_cast<size_t>(config_.dim);
+  // A step that failed left a gap: what lies before it is older than what the window will need.
+  if (pending->start + pending->num_rows != start) pending->num_rows = 0;
+  if (pending->num_rows == 0) pending->start = start;
+  pending->rows.resize(static_cast<size_t>(pending->num_rows) * width);
+  pending->rows.insert(pending->rows.end(), hidden, hidden + static_cast<size_t>(num_rows) * width);
+  pending->num_rows += num_rows;
 }
 
 }  // namespace deepinfer

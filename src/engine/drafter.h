@@ -7,6 +7,7 @@
 #include <span>
 
 #include "engine/options.h"
+#include "engine/side_work.h"
 #include "engine/step_job.h"
 #include "engine/token_decision.h"
 #include "model/draft_model.h"
@@ -23,27 +24,40 @@ class Drafter {
   static int32_t MaxDrafts(const ModelConfig& config, const SpeculationOptions& options);
 
   // Makes drafts for decode items that may verify any, chooses which are verified, at most
-  // max_drafts together, and appends their rows. What fails is verified without drafts.
-  void Draft(std::span<StepItem> items, int64_t max_drafts, DecisionContext* context);
+  // max_drafts together, and appends their rows. What fails is verified without drafts. Finishes
+  // `masks`, the masks behind the decided tokens, before it needs one.
+  void Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* masks,
+             DecisionContext* context);
 
   // Keeps the hidden rows that the step committed. resource_exhausted when memory is not to be had;
   // drafts are then worse, not wrong.
   Status Keep(std::span<const StepItem> items, std::span<const float> main_hidden);
 
+  // The step left no hidden rows: later drafts do without the positions up to here.
+  static void Forget(std::span<const StepItem> items);
+
  private:
   struct Candidate;
 
   bool CanDraft(const StepItem& item) const;
-  void Propose(const DraftRows& rows, std::span<Candidate> candidates, DecisionContext* context);
+  // The sequential part: at most max_drafts of all candidates will be verified.
+  void Propose(std::span<Candidate> candidates, int64_t max_drafts, DecisionContext* context);
   // Draws draft k + 1 of a candidate; false when it gets no more of them.
-  bool Draw(const DraftProposal& proposal, int32_t k, Candidate* c, std::span<float> logits,
-            DecisionContext* context) const;
+  bool Draw(int32_t k, Candidate* c, DecisionContext* context);
+  // Closes candidates whose further drafts could not be among the max_drafts best, so that the
+  // choice is the one among all drafts.
+  static void CloseHopeless(std::span<Candidate> candidates, int64_t max_drafts);
+  // Writes the draft rings up to the anchors.
+  Status InjectPending(std::span<const Candidate> candidates);
+  void Append(const float* hidden, int32_t start, int32_t num_rows, PendingContext* pending) const;
   double Calibrated(float raw, int32_t k) const;
 
   const ModelConfig& config_;
   const int32_t max_positions_;
   const SpeculationOptions options_;
   DraftModel draft_model_;
+  DraftRows rows_;
+  DraftProposal proposal_;  // reused between steps
 };
 
 }  // namespace deepinfer

@@ -99,6 +99,10 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   }
   if (o.max_num_seqs < 1) return InvalidRequest("max_num_seqs must be at least 1");
   DI_RETURN_IF_ERROR(ValidateSpeculation(model->config(), o.speculation));
+  if (o.speculation.enabled && model->config().dspark.num_layers == 0) {
+    Log(LogLevel::kInfo, "engine.no_drafts",
+        {{"reason", "the checkpoint has no draft layers; every token is decoded by itself"}});
+  }
   if (store != nullptr && !HoldsBlocksOf(*store, *model)) {
     return InvalidRequest("the cache store was opened for blocks of another layout");
   }

@@ -53,12 +53,11 @@ struct EngineState {
   PlannerMemory planner_memory;
   FlopModel flops;
   StepTimeModel step_time;
-  double decode_step_us = 0;       // running mean of steps with decode rows
-  const int32_t max_drafts;        // of one request and step; 0: drafting is off
-  double mean_verified = 0;        // running mean of drafts verified per item that drafted
-  double mean_accepted = 0;        // running mean of accepted drafts per verification
-  int64_t tokens_since_draft = 0;  // generated since any request drafted
+  double decode_step_us = 0;  // running mean of steps with decode rows
+  const int32_t max_drafts;   // of one request and step; 0: drafting is off
+  DraftRecord draft_record;   // of all requests
   DraftTimeModel draft_time;
+  DraftTimeModel decode_time;  // of steps of decode rows alone, by their number
 
   std::vector<MemoryCopy> copies;  // of the next job
   std::vector<Sequence*> copied;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,9 @@ struct SpeculationOptions {
   double confidence_threshold = 0.5;  // of kThreshold
   // Divide the raw confidence of draft k = 1, 2, ... (dspark.md §7); empty: all 1.
   std::vector<double> confidence_temperatures;
+  // Told of every verification: raw confidences of the verified drafts and how many were accepted.
+  // On the engine thread; empty: nobody listens.
+  std::function<void(std::span<const float> raw_confidence, int32_t num_accepted)> on_verified;
 };
 
 struct EngineOptions {

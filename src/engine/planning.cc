@@ -166,6 +166,7 @@ PlannedStep PlanStep(EngineState& state) {
   planned.changed_memory = !plan.empty() || !plan.park.empty();
   if (job->items.empty() && job->copies.empty()) return planned;
   job->max_drafts = PlanDrafts(state, *job);
+  job->keeps_context = KeepsContext(state, *job);
   job->predicted_us = PredictUs(state, *job);
   planned.job = std::move(job);
   return planned;

@@ -38,6 +38,15 @@ enum class SequenceState : uint8_t {
 
 constexpr bool IsTerminal(SequenceState s) { return s >= SequenceState::kFinished; }
 
+// Hidden rows of committed positions that are not in the draft rings yet (dspark.md §2): they get
+// there together, before the next drafts. They outlive a park.
+struct PendingContext {
+  int32_t kept_from = 0;  // rows of lower positions are lost to the drafts
+  int32_t start = 0;      // position of the first row
+  int32_t num_rows = 0;
+  std::vector<float> rows;  // f32 [num_rows, targets·dim]
+};
+
 // What steps read and write. Sized once on admission, so that both threads may use disjoint parts.
 struct DeviceRows {
   std::unique_ptr<int32_t[]> tokens;  // by absolute position: prompt, then decided ids
@@ -51,6 +60,7 @@ struct DeviceRows {
   bool ended = false;        // the last decided token ends the request
   bool drafts_fail = false;  // the target's rows of drafts were not finite: no more drafts
   int32_t num_verifications = 0;
+  PendingContext context;
 };
 
 // Window state copied at a block edge.
@@ -122,13 +132,23 @@ struct SequenceGrammar {
   std::shared_ptr<const CompiledGrammar> compiled;
 };
 
+// What drafting was worth so far: of one request, or of all.
+struct DraftRecord {
+  std::vector<double> mean_confidence;  // running means, by draft
+  double mean_verified = 0;             // running mean over items that drafted
+  double mean_accepted = 0;             // running mean over verifications
+  int64_t num_drafted = 0;
+  int64_t num_verifications = 0;
+  int64_t tokens_since = 0;  // generated since the last drafts
+  // Without drafts they are tried again after so many tokens (of all: for each running request).
+  // Grows with every try in vain; 0: none yet.
+  int64_t retry_tokens = 0;
+};
+
 // What drafting did for a sequence so far, as seen on the engine thread.
 struct DraftHistory {
-  std::vector<double> survivals;       // of the drafts made last; empty: none yet
-  std::vector<double> mean_survivals;  // running means
-  double mean_accepted = 0;            // running mean over steps that verified
-  int32_t num_verifications = 0;
-  int32_t tokens_since = 0;  // generated since it last drafted
+  std::vector<double> survivals;  // of the drafts made last; empty: none yet
+  DraftRecord record;
 };
 
 struct Sequence {

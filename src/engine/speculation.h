@@ -22,6 +22,9 @@ int32_t UsualDrafts(const EngineState& state);
 // Drafts that all items of the job together may verify.
 int64_t PlanDrafts(const EngineState& state, const StepJob& job);
 
+// Whether the hidden rows of the step are worth keeping: not while drafts rest.
+bool KeepsContext(const EngineState& state, const StepJob& job);
+
 // Completes the rows of a step that ran by those of decode items, and learns what drafts cost.
 void ObserveStepDrafts(EngineState& state, StepJob* job);
 

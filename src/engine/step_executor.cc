@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "engine/token_decision.h"
 
@@ -13,13 +14,20 @@ namespace {
 // Rows with fewer logits together are read faster than threads are woken.
 constexpr size_t kLeastSpreadLogits = 200'000;
 
+// Threads for token masks: a mask takes a small part of a forward pass, so few of them keep up
+// with a batch; with one core for the operators there is none to spare.
+int NumMaskThreads(const ThreadPool* operators) {
+  return operators == nullptr ? 1 : std::min(operators->num_threads() - 1, 4);
+}
+
 }  // namespace
 
 StepExecutor::StepExecutor(Model* model, const EngineOptions& options, const Clock* clock)
     : model_(model),
       clock_(clock),
       decisions_{{model->config().eos_token_id, options.max_model_len}, clock, {}, 0},
-      pool_(options.sampling_pool) {
+      pool_(options.sampling_pool),
+      masks_(NumMaskThreads(options.sampling_pool)) {
   if (Drafter::MaxDrafts(model->config(), options.speculation) > 0) {
     drafter_.emplace(*model, options.speculation);
   }
@@ -90,7 +98,11 @@ void StepExecutor::Run(StepJob* job) {
   job->copied_us = clock_->NowUs();
   for (StepItem& item : job->items) Place(&item);
   MakeDrafts(job);
+  BeginMasks(job);
   RunRows(job);
+  const int64_t rows_us = clock_->NowUs();
+  masks_.Finish();
+  decisions_.grammar_us += clock_->NowUs() - rows_us;
   std::span<float> logits(output_.logits);
   const auto vocab = static_cast<size_t>(model_->config().vocab_size);
   size_t ran = 0;
@@ -132,8 +144,24 @@ void StepExecutor::Place(StepItem* item) const {
 void StepExecutor::MakeDrafts(StepJob* job) {
   if (!drafter_.has_value()) return;
   const int64_t begin_us = clock_->NowUs();
-  drafter_->Draft(job->items, job->max_drafts, &decisions_);
+  if (job->max_drafts > 0) BeginMasks(job);
+  drafter_->Draft(job->items, job->max_drafts, &masks_, &decisions_);
+  // Without drafts nobody waited for them.
+  masks_.Finish();
   job->draft_us = clock_->NowUs() - begin_us;
+}
+
+void StepExecutor::BeginMasks(StepJob* job) {
+  masked_.clear();
+  for (StepItem& item : job->items) {
+    if (item.ran && item.decides_token && item.sequence->device.constraint)
+      masked_.push_back(&item);
+  }
+  masks_.Begin(masked_.size(), [this](size_t i) {
+    const StepItem& item = *masked_[i];
+    const auto num_verified = static_cast<size_t>(item.num_verified);
+    item.sequence->device.constraint->Prepare(std::span(item.drafts.ids).first(num_verified));
+  });
 }
 
 void StepExecutor::RunRows(StepJob* job) {
@@ -143,22 +171,20 @@ void StepExecutor::RunRows(StepJob* job) {
   for (const StepItem& item : job->items) {
     if (item.ran) rows.push_back(item.rows);
   }
-  if (!rows.empty()) job->status = model_->Step(rows, drafter_.has_value(), &output_);
+  if (!rows.empty())
+    job->status = model_->Step(rows, drafter_.has_value() && job->keeps_context, &output_);
   job->model_us = clock_->NowUs() - begin_us;
 }
 
 void StepExecutor::RunItems(StepJob* job) {
   std::vector<StepItem*> items;
   size_t num_logits = 0;
-  bool constrained = false;
   for (StepItem& item : job->items) {
     if (!item.ran) continue;
     items.push_back(&item);
     num_logits += item.logits.size();
-    constrained = constrained || item.sequence->device.constraint.has_value();
   }
-  // Grammars are matched on this thread only.
-  if (pool_ == nullptr || constrained || items.size() < 2 || num_logits < kLeastSpreadLogits) {
+  if (pool_ == nullptr || items.size() < 2 || num_logits < kLeastSpreadLogits) {
     for (StepItem* item : items) RunItem(item, &decisions_);
     return;
   }
@@ -172,6 +198,9 @@ void StepExecutor::RunItems(StepJob* job) {
       RunItem(items[i], &spread_decisions_[g]);
     }
   });
+  for (DecisionContext& d : spread_decisions_) {
+    decisions_.grammar_us += std::exchange(d.grammar_us, 0);
+  }
 }
 
 void StepExecutor::RunItem(StepItem* item, DecisionContext* decisions) {
@@ -225,7 +254,11 @@ void StepExecutor::KeepContext(StepJob* job) {
   if (!drafter_.has_value() || !job->status.ok()) return;
   const int64_t begin_us = clock_->NowUs();
   // Without memory for it the drafts of the next steps are worse, no more.
-  (void)drafter_->Keep(job->items, output_.main_hidden);
+  if (job->keeps_context) {
+    (void)drafter_->Keep(job->items, output_.main_hidden);
+  } else {
+    Drafter::Forget(job->items);
+  }
   job->context_us = clock_->NowUs() - begin_us;
 }
 

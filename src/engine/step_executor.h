@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "engine/drafter.h"
+#include "engine/side_work.h"
 #include "engine/step_job.h"
 #include "engine/token_decision.h"
 #include "model/model.h"
@@ -44,6 +45,8 @@ class StepExecutor {
   void Place(StepItem* item) const;
   void MakeDrafts(StepJob* job);
   void RunRows(StepJob* job);
+  // Lets helpers compute the token masks behind the drafts made so far, until masks_.Finish().
+  void BeginMasks(StepJob* job);
   // From logits to tokens, on several threads where that is worth it.
   void RunItems(StepJob* job);
   static void RunItem(StepItem* item, DecisionContext* decisions);
@@ -58,6 +61,8 @@ class StepExecutor {
   DecisionContext decisions_;
   ThreadPool* const pool_;                         // may be null
   std::vector<DecisionContext> spread_decisions_;  // one for each thread that decides
+  SideWork masks_;
+  std::vector<StepItem*> masked_;  // the items whose masks are computed
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -25,8 +25,9 @@ struct MemoryCopy {
 // Drafts of one item (dspark.md §3).
 struct DraftBlock {
   std::vector<int32_t> ids;
-  std::vector<Survivors> q;        // what each was drawn from; of requests that verify by rejection
-  std::vector<double> confidence;  // chance that each is accepted once those before it are
+  std::vector<Survivors> q;  // what each was drawn from; of requests that verify by rejection
+  std::vector<float> raw_confidence;  // logits, before calibration
+  std::vector<double> confidence;     // chance that each is accepted once those before it are
 };
 
 struct StepItem {
@@ -64,8 +65,9 @@ struct StepJob {
   std::vector<MemoryCopy> copies;  // before the rows
   std::vector<Sequence*> copied;   // sequences whose memory the copies read
   std::vector<StepItem> items;
-  int64_t max_drafts = 0;  // verified by all items together
-  StepRows rows;           // of prefill; those of decode items are a result
+  int64_t max_drafts = 0;     // verified by all items together
+  bool keeps_context = true;  // hidden rows are kept for later drafts
+  StepRows rows;              // of prefill; those of decode items are a result
   double predicted_us = 0;
   int64_t plan_us = 0;      // when planning began
   int64_t launched_us = 0;  // and ended

@@ -1,5 +1,6 @@
 #include "engine/token_constraint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/tokenizer.h"
@@ -24,52 +25,68 @@ TokenConstraint::TokenConstraint(std::shared_ptr<const CompiledGrammar> grammar,
                                  const SamplingParams& sampling, int32_t end_id)
     : matcher_(grammar, tokenizer, StopIds(sampling, end_id, grammar->vocab_size()),
                source.trigger),
-      mask_(GrammarMaskWords(grammar->vocab_size())) {}
+      num_words_(GrammarMaskWords(grammar->vocab_size())) {}
 
-Status TokenConstraint::FillMask() {
-  mask_is_current_ = false;
-  DI_ASSIGN_OR_RETURN(restricts_, matcher_.FillMask(mask_));
+void TokenConstraint::KeepKnown(std::span<const int32_t> pending) {
+  const auto differs =
+      std::mismatch(drafts_.begin(), drafts_.end(), pending.begin(), pending.end());
+  if (differs.second == pending.end()) return;
+  const auto num_shared = static_cast<size_t>(differs.first - drafts_.begin());
+  num_known_ = std::min(num_known_, num_shared + 1);
+  drafts_.assign(pending.begin(), pending.end());
+}
+
+Status TokenConstraint::FillNext() {
+  if (masks_.size() == num_known_) masks_.emplace_back().words.resize(num_words_);
+  Mask& mask = masks_[num_known_];
+  mask.restricts = false;
+  if (!matcher_.IsTerminated()) {
+    DI_ASSIGN_OR_RETURN(mask.restricts, matcher_.FillMask(mask.words));
+  }
+  ++num_known_;
   return OkStatus();
 }
 
-Result<std::span<const uint32_t>> TokenConstraint::MaskAfter(std::span<const int32_t> pending) {
+Status TokenConstraint::Fill(std::span<const int32_t> pending) {
+  KeepKnown(pending);
+  if (pending.size() < num_known_) return OkStatus();
   int64_t num_taken = 0;
   Status status;
-  for (const int32_t id : pending) {
-    status = matcher_.Accept(id);
-    if (!status.ok()) break;
-    ++num_taken;
-  }
-  const bool over = matcher_.IsTerminated();
-  if (status.ok() && !over && !(mask_is_current_ && pending.empty())) {
-    status = FillMask();
-    mask_is_current_ = status.ok() && pending.empty();
+  for (size_t k = 0; status.ok(); ++k) {
+    if (k >= num_known_) status = FillNext();
+    if (!status.ok() || k == pending.size()) break;
+    status = matcher_.Accept(pending[k]);
+    num_taken += status.ok();
   }
   const Status undone = matcher_.Rollback(num_taken);
   DI_RETURN_IF_ERROR(status);
-  DI_RETURN_IF_ERROR(undone);
-  if (over || !restricts_) return std::span<const uint32_t>();
-  return std::span<const uint32_t>(mask_);
+  return undone;
 }
 
-int32_t TokenConstraint::CountAllowed(std::span<const int32_t> drafts) {
-  int32_t num_allowed = 0;
-  for (const int32_t id : drafts) {
-    if (matcher_.IsTerminated() || !matcher_.Accept(id).ok()) break;
-    ++num_allowed;
-  }
-  // A failing library shows again, with its reason, in the mask of the next token.
-  return matcher_.Rollback(num_allowed).ok() ? num_allowed : 0;
+Result<std::span<const uint32_t>> TokenConstraint::MaskAfter(std::span<const int32_t> pending) {
+  DI_RETURN_IF_ERROR(Fill(pending));
+  const Mask& mask = masks_[pending.size()];
+  if (!mask.restricts) return std::span<const uint32_t>();
+  return std::span<const uint32_t>(mask.words);
 }
 
 Result<std::optional<int32_t>> TokenConstraint::ForcedToken() {
+  if (num_known_ == 0 && !matcher_.MayForceToken()) return std::optional<int32_t>();
   DI_ASSIGN_OR_RETURN(const std::span<const uint32_t> mask, MaskAfter({}));
   return OnlyTokenOf(mask);
 }
 
 Status TokenConstraint::Commit(int32_t id) {
   DI_RETURN_IF_ERROR(matcher_.Accept(id));
-  mask_is_current_ = false;
+  if (num_known_ > 1 && drafts_.front() == id) {
+    // A draft that was accepted: what is known behind it still holds.
+    std::rotate(masks_.begin(), masks_.begin() + 1, masks_.end());
+    --num_known_;
+    drafts_.erase(drafts_.begin());
+  } else {
+    num_known_ = 0;
+    drafts_.clear();
+  }
   return OkStatus();
 }
 

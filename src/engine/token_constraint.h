@@ -31,11 +31,11 @@ class TokenConstraint {
   // internal if the library fails.
   Result<std::span<const uint32_t>> MaskAfter(std::span<const int32_t> pending);
 
-  // How many of the leading drafts the grammar allows behind the committed tokens; the last of
-  // them may end the output.
-  int32_t CountAllowed(std::span<const int32_t> drafts);
+  // Computes what MaskAfter will be asked for: the masks behind the committed tokens and each
+  // beginning of `drafts`. What fails shows in MaskAfter.
+  void Prepare(std::span<const int32_t> drafts) { (void)Fill(drafts); }
 
-  // The only legal next token, if there is exactly one.
+  // The only legal next token, if there is exactly one. Where that cannot be, no mask is computed.
   Result<std::optional<int32_t>> ForcedToken();
 
   // Takes the next token of the output. invalid_request for an illegal one, which changes nothing.
@@ -47,12 +47,24 @@ class TokenConstraint {
   bool in_grammar() const { return matcher_.InGrammar(); }
 
  private:
-  Status FillMask();
+  struct Mask {
+    std::vector<uint32_t> words;
+    bool restricts = false;  // some token that exists is not in it, and the output goes on
+  };
+
+  // Makes the masks behind each beginning of pending known.
+  Status Fill(std::span<const int32_t> pending);
+  // Drops what is known about other drafts than `pending`.
+  void KeepKnown(std::span<const int32_t> pending);
+  // The mask behind what the matcher has taken becomes the next known one.
+  Status FillNext();
 
   GrammarMatcher matcher_;
-  std::vector<uint32_t> mask_;
-  bool mask_is_current_ = false;  // mask_ is that behind the committed tokens
-  bool restricts_ = false;        // some token that exists is not in mask_
+  size_t num_words_;
+  // masks_[k], k < num_known_, is that behind the committed tokens and the first k of drafts_.
+  std::vector<Mask> masks_;
+  size_t num_known_ = 0;
+  std::vector<int32_t> drafts_;
 };
 
 }  // namespace deepinfer

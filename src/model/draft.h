@@ -29,10 +29,11 @@ struct DraftSequence {
 };
 
 // Rows of the parallel part: row k of a sequence is about the token at position + 1 + k.
+// Reused between passes, it keeps its memory.
 struct DraftRows {
-  int32_t block_size = 0;      // rows of a sequence
-  std::vector<float> logits;   // f32 [sequences, block_size, vocab], without the Markov bias
-  std::vector<float> hidden;   // f32 [sequences, block_size, dim], not normed
+  int32_t num_drafts = 0;      // rows of a sequence
+  std::vector<float> logits;   // f32 [sequences, num_drafts, vocab], without the Markov bias
+  std::vector<float> hidden;   // f32 [sequences, num_drafts, dim], not normed
   std::vector<Status> status;  // per sequence: data_corruption when a finite check failed
 };
 

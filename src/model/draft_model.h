@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "model/draft.h"
+#include "model/draft_markov_rows.h"
 #include "model/model.h"
 #include "model/rope.h"
 #include "model/workspace.h"
@@ -25,8 +26,9 @@ class DraftModel {
   // Keeps hidden rows of committed positions in the draft rings of their sequences.
   Status InjectContext(std::span<const DraftContext> contexts);
 
-  // The parallel part of a draft pass.
-  Status Draft(std::span<const DraftSequence> sequences, DraftRows* out);
+  // The parallel part of a draft pass. num_drafts: rows of a block that Propose will ask for, 1 to
+  // the block size; no logits are computed for the others.
+  Status Draft(std::span<const DraftSequence> sequences, int32_t num_drafts, DraftRows* out);
 
   // The sequential part: row k of `rows` with what previous[s], the token before the one it is
   // about, adds; the anchor for k = 0.
@@ -41,6 +43,7 @@ class DraftModel {
   const Model& model_;
   const RopeTables rope_;
   Workspace workspace_;
+  DraftMarkovRows markov_rows_;
 };
 
 }  // namespace deepinfer

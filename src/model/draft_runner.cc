@@ -125,30 +125,41 @@ void DraftRunner::Embed(std::span<const DraftSequence> sequences) {
   ops_->CopyToDevice(pre_, one_hot.data(), num_rows_ * n * 4);
 }
 
-void DraftRunner::Run(std::span<const DraftSequence> sequences, DraftRows* out) {
-  *out = {};
-  out->block_size = config_.dspark.block_size;
+float* DraftRunner::LeadingRows(const float* x, int64_t num_sequences, int64_t num_drafts) {
+  const int64_t dim = config_.dim, block = config_.dspark.block_size;
+  float* rows = Floats(num_sequences * num_drafts * dim);
+  for (int64_t s = 0; s < num_sequences; ++s) {
+    ops_->CopyOnDevice(rows + s * num_drafts * dim, x + s * block * dim, num_drafts * dim * 4);
+  }
+  return rows;
+}
+
+void DraftRunner::Run(std::span<const DraftSequence> sequences, int32_t num_drafts,
+                      DraftRows* out) {
+  out->num_drafts = num_drafts;
+  out->status.clear();
   Embed(sequences);
   for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) RunLayer(layer, sequences);
 
   const int64_t dim = config_.dim, vocab = config_.vocab_size;
-  float* g = Floats(num_rows_ * dim);
-  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), g);
-  float* y = Floats(num_rows_ * dim);
-  ops_->RmsNorm(num_rows_, g, context_.weights->dspark.norm, dim, config_.rms_eps, stream(), y);
-  float* logits = Floats(num_rows_ * vocab);
-  Bf16Linear(y, num_rows_, context_.weights->head, logits);
-  const int64_t block = out->block_size;
-  for (size_t s = 0; s < sequences.size(); ++s) {
-    const auto first = static_cast<int64_t>(s) * block;
-    const bool finite = ops_->AllFinite(block * vocab, logits + first * vocab);
+  float* mixed = Floats(num_rows_ * dim);
+  ops_->HcPre(num_rows_, h_, pre_, Hc(), stream(), mixed);
+  const auto num_sequences = static_cast<int64_t>(sequences.size());
+  const int64_t num_rows = num_sequences * num_drafts;
+  const float* g = LeadingRows(mixed, num_sequences, num_drafts);
+  float* y = Floats(num_rows * dim);
+  ops_->RmsNorm(num_rows, g, context_.weights->dspark.norm, dim, config_.rms_eps, stream(), y);
+  float* logits = Floats(num_rows * vocab);
+  Bf16Linear(y, num_rows, context_.weights->head, logits);
+  for (int64_t s = 0; s < num_sequences; ++s) {
+    const bool finite = ops_->AllFinite(num_drafts * vocab, logits + s * num_drafts * vocab);
     out->status.push_back(
         finite ? OkStatus() : DataCorruption("logits of the draft model became NaN or infinite"));
   }
-  out->hidden.resize(static_cast<size_t>(num_rows_ * dim));
-  ops_->CopyToHost(out->hidden.data(), g, num_rows_ * dim * 4);
-  out->logits.resize(static_cast<size_t>(num_rows_ * vocab));
-  ops_->CopyToHost(out->logits.data(), logits, num_rows_ * vocab * 4);
+  out->hidden.resize(static_cast<size_t>(num_rows * dim));
+  ops_->CopyToHost(out->hidden.data(), g, num_rows * dim * 4);
+  out->logits.resize(static_cast<size_t>(num_rows * vocab));
+  ops_->CopyToHost(out->logits.data(), logits, num_rows * vocab * 4);
 }
 
 void DraftRunner::RunLayer(int32_t layer, std::span<const DraftSequence> sequences) {
@@ -248,33 +259,65 @@ void DraftRunner::RunMoe(int32_t layer, const float* u, float* out) {
 }
 
 void DraftRunner::Propose(const DraftRows& rows, int32_t k, std::span<const int32_t> previous,
-                          DraftProposal* out) {
+                          DraftMarkovRows* markov, DraftProposal* out) {
   const auto count = static_cast<int64_t>(previous.size());
   const int64_t dim = config_.dim, vocab = config_.vocab_size, rank = config_.dspark.markov_rank;
   const DsparkWeights& w = context_.weights->dspark;
   const int32_t* ids = DevicePositions({previous.begin(), previous.end()});
   float* embedding = Floats(count * rank);
   ops_->Embed(count, ids, w.markov_embed, rank, embedding);
-  float* bias = Floats(count * vocab);
-  Bf16Linear(embedding, count, w.markov_head, bias);
 
   float* features = Floats(count * (dim + rank));
   for (int64_t s = 0; s < count; ++s) {
     float* row = features + s * (dim + rank);
-    ops_->CopyToDevice(row, rows.hidden.data() + (s * rows.block_size + k) * dim, dim * 4);
+    ops_->CopyToDevice(row, rows.hidden.data() + (s * rows.num_drafts + k) * dim, dim * 4);
     ops_->CopyOnDevice(row + dim, embedding + s * rank, rank * 4);
   }
   float* confidence = Floats(count);
   Bf16Linear(features, count, w.confidence, confidence);
-
   out->confidence.resize(static_cast<size_t>(count));
   ops_->CopyToHost(out->confidence.data(), confidence, count * 4);
+
   out->logits.resize(static_cast<size_t>(count * vocab));
-  ops_->CopyToHost(out->logits.data(), bias, count * vocab * 4);
-  for (int64_t s = 0; s < count; ++s) {
-    const float* unbiased = rows.logits.data() + (s * rows.block_size + k) * vocab;
+  ForEachMarkovRow(previous, embedding, markov, [&](size_t sequence, const float* bias) {
+    const auto s = static_cast<int64_t>(sequence);
+    const float* unbiased = rows.logits.data() + (s * rows.num_drafts + k) * vocab;
     float* row = out->logits.data() + s * vocab;
-    for (int64_t i = 0; i < vocab; ++i) row[i] = unbiased[i] + row[i];
+    for (int64_t i = 0; i < vocab; ++i) row[i] = unbiased[i] + bias[i];
+  });
+}
+
+template <typename Use>
+void DraftRunner::ForEachMarkovRow(std::span<const int32_t> previous, const float* embedding,
+                                   DraftMarkovRows* markov, const Use& use) {
+  const int64_t vocab = config_.vocab_size, rank = config_.dspark.markov_rank;
+  std::vector<size_t> missing;
+  for (size_t s = 0; s < previous.size(); ++s) {
+    if (const float* row = markov->Find(previous[s]); row != nullptr) {
+      use(s, row);
+    } else {
+      missing.push_back(s);
+    }
+  }
+  if (missing.empty()) return;
+  const auto num_missing = static_cast<int64_t>(missing.size());
+  float* inputs = Floats(num_missing * rank);
+  for (int64_t i = 0; i < num_missing; ++i) {
+    const auto s = static_cast<int64_t>(missing[static_cast<size_t>(i)]);
+    ops_->CopyOnDevice(inputs + i * rank, embedding + s * rank, rank * 4);
+  }
+  float* computed = Floats(num_missing * vocab);
+  Bf16Linear(inputs, num_missing, context_.weights->dspark.markov_head, computed);
+  for (int64_t i = 0; i < num_missing; ++i) {
+    const size_t s = missing[static_cast<size_t>(i)];
+    const float* row = markov->Find(previous[s]);
+    // Two sequences may miss the same token.
+    if (row == nullptr) {
+      float* fresh = markov->Add(previous[s]);
+      ops_->CopyToHost(fresh, computed + i * vocab, vocab * 4);
+      row = fresh;
+    }
+    use(s, row);
   }
 }
 

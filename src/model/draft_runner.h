@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/draft.h"
+#include "model/draft_markov_rows.h"
 #include "model/step_runner.h"
 
 namespace deepinfer {
@@ -21,12 +22,12 @@ class DraftRunner {
   // Writes the ring rows of committed positions.
   void Inject(std::span<const DraftContext> contexts);
 
-  // The parallel part.
-  void Run(std::span<const DraftSequence> sequences, DraftRows* out);
+  // The parallel part, with logits for the first num_drafts rows of each block.
+  void Run(std::span<const DraftSequence> sequences, int32_t num_drafts, DraftRows* out);
 
   // The sequential part for row k: previous[s] is the token before it, the anchor for k = 0.
   void Propose(const DraftRows& rows, int32_t k, std::span<const int32_t> previous,
-               DraftProposal* out);
+               DraftMarkovRows* markov, DraftProposal* out);
 
  private:
   struct Rows {
@@ -35,6 +36,13 @@ class DraftRunner {
   };
 
   void Embed(std::span<const DraftSequence> sequences);
+  // Of f32 [T, dim] the first num_drafts rows of each block, [sequences, num_drafts, dim].
+  float* LeadingRows(const float* x, int64_t num_sequences, int64_t num_drafts);
+  // Calls use(s, row f32 [vocab]) with what the Markov head adds behind previous[s], for every s.
+  // embedding f32 [previous, rank].
+  template <typename Use>
+  void ForEachMarkovRow(std::span<const int32_t> previous, const float* embedding,
+                        DraftMarkovRows* markov, const Use& use);
   void RunLayer(int32_t layer, std::span<const DraftSequence> sequences);
   void RunAttention(int32_t layer, std::span<const DraftSequence> sequences, const float* u,
                     float* out);

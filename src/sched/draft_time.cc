@@ -27,6 +27,16 @@ double DraftTimeModel::Predict(int64_t num_sequences) const {
   return below_size > 0 ? below_us * static_cast<double>(num_sequences) / below_size : 0.0;
 }
 
+bool DraftTimeModel::Covers(int64_t num_sequences) const {
+  bool below = false, above = false;
+  for (const auto& [size, samples] : by_size_) {
+    if (!samples.known()) continue;
+    below = below || size <= num_sequences;
+    above = above || size >= num_sequences;
+  }
+  return below && above;
+}
+
 void DraftTimeModel::Observe(int64_t num_sequences, double measured_us) {
   if (num_sequences <= 0) return;
   Samples& s = by_size_[num_sequences];

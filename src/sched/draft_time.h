@@ -1,4 +1,5 @@
-// Predicted time of a draft pass over a number of sequences (dspark.md §5).
+// Predicted time of work of one kind by its size: of a draft pass over a number of sequences, of a
+// step of a number of decode rows (dspark.md §6).
 // Thread rule: one owner; Predict is const.
 #pragma once
 
@@ -14,6 +15,9 @@ class DraftTimeModel {
   // Microseconds: the median of the last passes of that size; between and beyond measured sizes a
   // straight line through the nearest ones and zero. 0 while nothing is known.
   double Predict(int64_t num_sequences) const;
+
+  // Whether sizes were measured on both sides of this one, or it was itself.
+  bool Covers(int64_t num_sequences) const;
 
   void Observe(int64_t num_sequences, double measured_us);
 

@@ -286,4 +286,13 @@ Status GrammarCursor::Rollback(int64_t num_tokens) {
 bool GrammarCursor::IsTerminated() const { return impl_->matcher.IsTerminated(); }
 bool GrammarCursor::IsComplete() const { return impl_->matcher.IsCompleted(); }
 
+bool GrammarCursor::ForcesByte() {
+  try {
+    return !impl_->matcher.FindJumpForwardString().empty();
+  } catch (const std::exception&) {
+    // The mask, which is asked for then, says what is wrong.
+    return true;
+  }
+}
+
 }  // namespace deepinfer

@@ -58,6 +58,8 @@ class GrammarCursor {
   Status Rollback(int64_t num_tokens);
   bool IsTerminated() const;
   bool IsComplete() const;
+  // Whether only one byte can come next.
+  bool ForcesByte();
 
  private:
   struct Impl;

@@ -204,6 +204,12 @@ Status GrammarMatcher::Rollback(int64_t num_tokens) {
   return OkStatus();
 }
 
+bool GrammarMatcher::MayForceToken() {
+  if (!impl_->InGrammar()) return impl_->BoundContinuation().has_value();
+  // Where the output may end it may be that it must.
+  return impl_->cursor.IsComplete() || impl_->cursor.ForcesByte();
+}
+
 Result<std::optional<int32_t>> GrammarMatcher::FindForcedToken(std::span<uint32_t> mask) {
   DI_ASSIGN_OR_RETURN(const bool restricts, FillMask(mask));
   if (!restricts) return std::optional<int32_t>();

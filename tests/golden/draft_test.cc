@@ -82,15 +82,15 @@ struct Drafts {
 };
 
 // Greedy drafts of all sequences in one batch.
-std::vector<Drafts> DraftGreedily(DraftingModel* model,
-                                  const std::vector<DraftSequence>& sequences) {
+std::vector<Drafts> DraftGreedily(DraftingModel* model, const std::vector<DraftSequence>& sequences,
+                                  int32_t num_drafts = kDrafts) {
   DraftRows rows;
-  EXPECT_TRUE(model->draft()->Draft(sequences, &rows).ok());
-  EXPECT_EQ(rows.block_size, kDrafts);
+  EXPECT_TRUE(model->draft()->Draft(sequences, num_drafts, &rows).ok());
+  EXPECT_EQ(rows.num_drafts, num_drafts);
   std::vector<Drafts> drafts(sequences.size());
   std::vector<int32_t> previous;
   for (const DraftSequence& s : sequences) previous.push_back(s.anchor);
-  for (int32_t k = 0; k < rows.block_size; ++k) {
+  for (int32_t k = 0; k < rows.num_drafts; ++k) {
     DraftProposal proposal;
     EXPECT_TRUE(model->draft()->Propose(rows, k, previous, &proposal).ok());
     for (size_t s = 0; s < sequences.size(); ++s) {
@@ -168,6 +168,25 @@ TEST(GoldenDraft, SequencesOfABatchDoNotSeeEachOther) {
   const std::vector<Drafts> together = DraftGreedily(&model, batch);
   for (size_t s = 0; s < batch.size(); ++s) {
     ExpectSameBits(DraftOne(&model, batch[s]), together[s]);
+  }
+}
+
+// Rows that will not be asked for cost nothing and change nothing.
+TEST(GoldenDraft, FewerDraftsAreTheFirstOfAll) {
+  DraftingModel model({.numerics = Numerics::kProd, .threads = 2});
+  DraftedSequence a(&model, Prompt(30, 5), 1);
+  DraftedSequence b(&model, Prompt(90, 11), 2);
+  const std::vector<DraftSequence> batch = {a.Anchor(9), b.Anchor(8)};
+  const std::vector<Drafts> all = DraftGreedily(&model, batch);
+  for (int32_t num_drafts = 1; num_drafts < kDrafts; ++num_drafts) {
+    const std::vector<Drafts> first = DraftGreedily(&model, batch, num_drafts);
+    for (size_t s = 0; s < batch.size(); ++s) {
+      Drafts want = all[s];
+      want.ids.resize(static_cast<size_t>(num_drafts));
+      want.logits.resize(static_cast<size_t>(num_drafts * kVocab));
+      want.confidence.resize(static_cast<size_t>(num_drafts));
+      ExpectSameBits(want, first[s]);
+    }
   }
 }
 

@@ -36,5 +36,20 @@ TEST(DraftTime, OtherSizesLieOnALine) {
   EXPECT_DOUBLE_EQ(model.Predict(2), 100.0);
 }
 
+TEST(DraftTimeModel, CoversSizesBetweenMeasuredOnes) {
+  DraftTimeModel model;
+  const auto measure = [&](int64_t size) {
+    for (int i = 0; i < 5; ++i) model.Observe(size, 10.0 * static_cast<double>(size));
+  };
+  EXPECT_FALSE(model.Covers(1));
+  measure(2);
+  EXPECT_TRUE(model.Covers(2));
+  EXPECT_FALSE(model.Covers(1));
+  EXPECT_FALSE(model.Covers(3));
+  measure(6);
+  EXPECT_TRUE(model.Covers(4));
+  EXPECT_FALSE(model.Covers(7));
+}
+
 }  // namespace
 }  // namespace deepinfer
