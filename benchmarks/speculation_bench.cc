@@ -1,7 +1,8 @@
-// What drafts are worth on the demo model: acceptance by position and tokens per second without
-// drafts, with a fixed number and scheduled, at several numbers of requests at a time. Modes take
-// turns inside every round, so that they meet the same machine.
-//   speculation_bench [ROUNDS [SEQUENCES,... [MODE,...]]]     modes as in the table; default: all
+// What drafts are worth on the demo model: without drafts, with a fixed number and scheduled. Every
+// mode has an engine that lives for the whole run, as a server's does; modes take turns inside
+// every round, so that they meet the same machine. One JSON line per mode and round on standard
+// output; benchmarks/spec_bench.py makes the tables.
+//   speculation_bench ROUNDS SEQUENCES REQUESTS [MODE,...]      default: all modes
 
 #include <fmt/core.h>
 
@@ -9,8 +10,8 @@
 #include <boost/json.hpp>
 #include <condition_variable>
 #include <fstream>
+#include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,6 @@ namespace {
 
 // Shorter answers are mostly prompt.
 constexpr size_t kMinAnswer = 16;
-constexpr size_t kNumRequests = 48;
 
 struct Mode {
   std::string name;
@@ -53,10 +53,11 @@ std::vector<Mode> Modes(const std::string& wanted) {
   return modes;
 }
 
-std::vector<EngineRequest> LoadRequests(const std::string& dir) {
+// Cases spread over all tasks.
+std::vector<EngineRequest> LoadRequests(const std::string& dir, size_t num_requests) {
   std::ifstream file(dir + "/cases.jsonl");
   std::vector<EngineRequest> requests;
-  for (std::string line; std::getline(file, line) && requests.size() < kNumRequests;) {
+  for (std::string line; std::getline(file, line);) {
     const boost::json::object o = boost::json::parse(line).as_object();
     const size_t answer = o.at("answer_ids").as_array().size();
     if (o.at("thinking").as_bool() || answer < kMinAnswer) continue;
@@ -67,38 +68,46 @@ std::vector<EngineRequest> LoadRequests(const std::string& dir) {
     r.sampling.max_tokens = 96;
     requests.push_back(std::move(r));
   }
-  return requests;
+  std::vector<EngineRequest> chosen;
+  for (size_t i = 0; i < num_requests; ++i) {
+    chosen.push_back(requests[i * requests.size() / num_requests]);
+  }
+  return chosen;
 }
 
-struct Measured {
-  std::vector<double> tokens_per_s;
-  EngineStatistics statistics;
-};
-
-// All requests, at most num_sequences at a time.
-void RunOnce(Model* model, const Mode& mode, int32_t num_sequences,
-             const std::vector<EngineRequest>& requests, Measured* result) {
-  SteadyClock clock;
+std::unique_ptr<Engine> MakeEngine(Model* model, const Mode& mode, int32_t num_sequences,
+                                   const Clock* clock) {
   EngineOptions options;
   options.max_model_len = 1024;
   options.max_num_seqs = num_sequences;
   options.prefix_cache = false;
   options.speculation = mode.options;
-  auto engine = Engine::Create(model, options, &clock);
+  auto engine = Engine::Create(model, options, clock);
   if (!engine.ok()) {
     fmt::print(stderr, "{}\n", engine.status().ToString());
     std::exit(1);
   }
+  return *std::move(engine);
+}
+
+struct Measured {
+  int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// All requests, at most as many at a time as the engine has sequences.
+Measured RunOnce(Engine* engine, const std::vector<EngineRequest>& requests) {
+  SteadyClock clock;
   std::mutex mutex;
   std::condition_variable changed;
   size_t ended = 0;
-  int64_t generated = 0;
+  Measured measured;
   const int64_t begin_us = clock.NowUs();
   for (const EngineRequest& r : requests) {
-    const Status status = (*engine)->Submit(r, [&](const TokenEvent& event) {
+    const Status status = engine->Submit(r, [&](const TokenEvent& event) {
       if (event.finish == FinishReason::kNone) return;
       const std::lock_guard lock(mutex);
-      generated += event.counters.generated_tokens;
+      measured.tokens += event.counters.generated_tokens;
       ++ended;
       changed.notify_one();
     });
@@ -106,61 +115,62 @@ void RunOnce(Model* model, const Mode& mode, int32_t num_sequences,
   }
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return ended == requests.size(); });
-  const auto us = static_cast<double>(clock.NowUs() - begin_us);
-  result->tokens_per_s.push_back(static_cast<double>(generated) * 1e6 / us);
-  result->statistics = (*engine)->Statistics();
+  measured.seconds = static_cast<double>(clock.NowUs() - begin_us) / 1e6;
+  return measured;
 }
 
-double Median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
-}
-
-void Print(const Mode& mode, int32_t num_sequences, const Measured& r, double base) {
-  const EngineStatistics& s = r.statistics;
-  const auto verifications = static_cast<double>(std::max<int64_t>(1, s.drafts));
-  const auto steps = static_cast<double>(std::max<int64_t>(1, s.steps));
-  fmt::print("{:3} {:10} {:8.1f} tok/s {:5.2f}x  steps {:5} verified/step {:.2f} accepted {:.2f}",
-             num_sequences, mode.name, Median(r.tokens_per_s), Median(r.tokens_per_s) / base,
-             s.steps, static_cast<double>(s.draft_tokens) / verifications,
-             static_cast<double>(s.draft_accepted) / verifications);
-  fmt::print("  ms/step model {:.2f} draft {:.2f}  by position", s.model_us / steps / 1e3,
-             s.draft_us / steps / 1e3);
-  for (size_t k = 0; k < kMaxDraftTokens; ++k) {
-    // Of those verified at this place, and whose drafts before it were accepted.
-    const int64_t survived = k == 0 ? s.drafts : s.draft_accepted_by_position[k - 1];
-    if (survived == 0 || s.draft_verified_by_position[k] == 0) break;
-    fmt::print(
-        " {:.2f}/{:.2f}",
-        static_cast<double>(s.draft_accepted_by_position[k]) /
-            static_cast<double>(s.draft_verified_by_position[k]),
-        static_cast<double>(s.draft_accepted_by_position[k]) / static_cast<double>(survived));
-  }
-  fmt::print("\n");
+void Print(const Mode& mode, int32_t num_sequences, int round, const Measured& r,
+           const EngineStatistics& before, const EngineStatistics& after) {
+  const auto per_position = [](const auto& a, const auto& b) {
+    std::string list;
+    for (size_t k = 0; k < kMaxDraftTokens; ++k) {
+      list += (k == 0 ? "" : ",") + std::to_string(b[k] - a[k]);
+    }
+    return list;
+  };
+  fmt::print(R"({{"sequences":{},"mode":"{}","round":{},"tokens":{},"seconds":{:.6f},"steps":{},)"
+             R"("drafts":{},"verified":{},"accepted":{},"model_s":{:.6f},"draft_s":{:.6f},)"
+             R"("verified_by_position":[{}],"accepted_by_position":[{}]}})"
+             "\n",
+             num_sequences, mode.name, round, r.tokens, r.seconds, after.steps - before.steps,
+             after.drafts - before.drafts, after.draft_tokens - before.draft_tokens,
+             after.draft_accepted - before.draft_accepted,
+             static_cast<double>(after.model_us - before.model_us) / 1e6,
+             static_cast<double>(after.draft_us - before.draft_us) / 1e6,
+             per_position(before.draft_verified_by_position, after.draft_verified_by_position),
+             per_position(before.draft_accepted_by_position, after.draft_accepted_by_position));
 }
 
 int Main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 3;
-  std::istringstream list(argc > 2 ? argv[2] : "1,4,8,16");
+  if (argc < 4) {
+    fmt::print(stderr, "usage: speculation_bench ROUNDS SEQUENCES REQUESTS [MODE,...]\n");
+    return 2;
+  }
+  const int rounds = std::atoi(argv[1]);
+  const int32_t num_sequences = std::atoi(argv[2]);
   const std::string dir = std::string(DEEPINFER_SOURCE_DIR) + "/models/deepinfer-tiny";
   Result<ModelBundle> bundle = ModelBundle::Load(dir, BundleOptions(), nullptr);
   if (!bundle.ok()) {
     fmt::print(stderr, "{}\n", bundle.status().ToString());
     return 1;
   }
-  const std::vector<EngineRequest> requests = LoadRequests(dir);
-  fmt::print("{} requests; acceptance by position: survival/conditional\n", requests.size());
-  for (std::string item; std::getline(list, item, ',');) {
-    const int32_t num_sequences = std::atoi(item.c_str());
-    const std::vector<Mode> modes = Modes(argc > 3 ? argv[3] : "");
-    std::vector<Measured> results(modes.size());
-    for (int round = 0; round < rounds; ++round) {
-      for (size_t m = 0; m < modes.size(); ++m) {
-        RunOnce(bundle->model.get(), modes[m], num_sequences, requests, &results[m]);
+  const std::vector<EngineRequest> requests =
+      LoadRequests(dir, static_cast<size_t>(std::atoi(argv[3])));
+  const std::vector<Mode> modes = Modes(argc > 4 ? argv[4] : "");
+  const SteadyClock clock;
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const Mode& mode : modes) {
+    engines.push_back(MakeEngine(bundle->model.get(), mode, num_sequences, &clock));
+  }
+  // Round 0 warms up: caches fill, and the scheduler learns.
+  for (int round = 0; round <= rounds; ++round) {
+    for (size_t m = 0; m < modes.size(); ++m) {
+      const EngineStatistics before = engines[m]->Statistics();
+      const Measured measured = RunOnce(engines[m].get(), requests);
+      if (round > 0) {
+        Print(modes[m], num_sequences, round, measured, before, engines[m]->Statistics());
       }
     }
-    const double base = Median(results[0].tokens_per_s);
-    for (size_t m = 0; m < modes.size(); ++m) Print(modes[m], num_sequences, results[m], base);
   }
   return 0;
 }
