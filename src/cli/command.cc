@@ -26,6 +26,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeParseCommand());
   commands.push_back(MakeLogitsCommand());
   commands.push_back(MakeGenerateCommand());
+  commands.push_back(MakeCalibrateCommand());
   commands.push_back(MakeKvCommand());
   commands.push_back(MakeWorkerCommand());
   commands.push_back(MakeGatewayCommand());

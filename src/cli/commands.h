@@ -28,6 +28,7 @@ std::unique_ptr<Command> MakeParseCommand();
 std::unique_ptr<Command> MakeKvCommand();
 std::unique_ptr<Command> MakeLogitsCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
+std::unique_ptr<Command> MakeCalibrateCommand();
 std::unique_ptr<Command> MakeWorkerCommand();
 std::unique_ptr<Command> MakeGatewayCommand();
 std::unique_ptr<Command> MakeClusterCommand();

@@ -85,7 +85,7 @@ class GenerateCommand final : public Command {
     EngineOptions engine;
     engine.max_model_len = bundle.model.max_positions;
     engine.max_num_batched_tokens = chunk_;
-    engine.speculation = speculation_.Options();
+    DI_ASSIGN_OR_RETURN(engine.speculation, speculation_.Options());
     engine.decoder_tail = tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
     EngineRequest request;
     DI_ASSIGN_OR_RETURN(request.grammar, Grammar());

@@ -56,10 +56,12 @@ Result<std::vector<int32_t>> ParseIdArray(const std::string& text) {
   return ToIds(value);
 }
 
-Result<std::vector<int32_t>> ParseIdObject(const std::string& text) {
+Result<std::vector<int32_t>> ParseIdObject(const std::string& text, std::string_view field) {
   DI_ASSIGN_OR_RETURN(const json::value value, ParseJson(text));
-  const json::value* ids = value.is_object() ? value.get_object().if_contains("ids") : nullptr;
-  if (ids == nullptr) return InvalidRequest("expected an object {\"ids\": [...]}");
+  const json::value* ids = value.is_object() ? value.get_object().if_contains(field) : nullptr;
+  if (ids == nullptr) {
+    return InvalidRequest("expected an object {\"" + std::string(field) + "\": [...]}");
+  }
   return ToIds(*ids);
 }
 

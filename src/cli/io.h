@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -17,8 +18,8 @@ Result<std::string> ReadTextFile(const std::string& path);
 
 // [1, 2, 3] -> ids. invalid_request names what is wrong.
 Result<std::vector<int32_t>> ParseIdArray(const std::string& json);
-// {"ids": [1, 2, 3]} -> ids.
-Result<std::vector<int32_t>> ParseIdObject(const std::string& json);
+// {"ids": [1, 2, 3]} -> ids, for the field "ids".
+Result<std::vector<int32_t>> ParseIdObject(const std::string& json, std::string_view field = "ids");
 
 // "[1,2,3]".
 std::string IdArrayJson(std::span<const int32_t> ids);

@@ -324,7 +324,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   engine.prefix_cache = prefix_cache_ == "on";
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
-  engine.speculation = speculation.Options();
+  DI_ASSIGN_OR_RETURN(engine.speculation, speculation.Options());
   s.cache.default_class = kv.default_class();
   s.cache.ttl_hours = kv.ttl_hours();
   DI_ASSIGN_OR_RETURN(s.cache.min_ttl_cap_s, ParseTtlCap("min", cache_min_ttl_cap_));

@@ -1,6 +1,9 @@
 #include "cli/speculation_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <utility>
+
+#include "cli/calibration_file.h"
 
 namespace deepinfer {
 
@@ -22,18 +25,27 @@ void SpeculationFlags::Register(CLI::App* c) {
                 "Least confidence of a draft under --verify threshold")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  c->add_option("--confidence-temperatures", options_.confidence_temperatures,
-                "Calibration: what the raw confidence of draft 1, 2, ... is divided by")
-      ->check(CLI::PositiveNumber)
-      ->delimiter(',');
+  CLI::Option* temperatures =
+      c->add_option("--confidence-temperatures", options_.confidence_temperatures,
+                    "Calibration: what the raw confidence of draft 1, 2, ... is divided by")
+          ->check(CLI::PositiveNumber)
+          ->delimiter(',');
+  c->add_option("--confidence-calibration", calibration_file_,
+                "File with these temperatures, from deepinfer calibrate")
+      ->excludes(temperatures);
 }
 
-SpeculationOptions SpeculationFlags::Options() const {
+Result<SpeculationOptions> SpeculationFlags::Options() const {
   SpeculationOptions options = options_;
   options.enabled = spec_ == "dspark";
   options.verify = verify_ == "fixed"       ? VerifyPolicy::kFixed
                    : verify_ == "threshold" ? VerifyPolicy::kThreshold
                                             : VerifyPolicy::kScheduled;
+  if (!calibration_file_.empty()) {
+    Result<CalibrationFile> file = ReadCalibration(calibration_file_);
+    if (!file.ok()) return file.status().Annotate("--confidence-calibration");
+    options.confidence_temperatures = std::move(file->temperatures);
+  }
   return options;
 }
 

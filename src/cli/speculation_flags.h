@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "engine/options.h"
 
 namespace CLI {
@@ -16,11 +17,13 @@ namespace deepinfer {
 class SpeculationFlags {
  public:
   void Register(CLI::App* command);
-  SpeculationOptions Options() const;
+  // invalid_request or not_found when the calibration cannot be read.
+  Result<SpeculationOptions> Options() const;
 
  private:
   std::string spec_ = "dspark";
   std::string verify_ = "scheduled";
+  std::string calibration_file_;
   SpeculationOptions options_;
 };
 
