@@ -138,6 +138,7 @@ BenchRow MemoryRow(const Model& model, const BenchSequences& sequences) {
            {"pools MiB", mib(pools)},
            {"anonymous MiB", mib(resident.anonymous_bytes)},
            {"file MiB", mib(resident.file_bytes)},
+           {"huge page MiB", mib(model.checkpoint().HugePageBytes())},
            {"limit MiB", mib(limit)}}};
 }
 

@@ -30,10 +30,16 @@ Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
                       EngramHasher::Create(config, std::move(engram_token_map)));
   DI_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(dir.string()));
   std::unique_ptr<Model> model(new Model(std::move(checkpoint), options, ops));
+  const bool reads_ahead = options.on_progress && FitsInMemory(model->checkpoint_.total_bytes());
+  // Before anything reads the weights: pages keep the size they are first read in.
+  if (reads_ahead) {
+    model->checkpoint_.UseHugePages();
+  } else {
+    model->checkpoint_.Advise(MapAdvice::kHugePages);
+  }
   DI_ASSIGN_OR_RETURN(model->weights_,
                       LoadModelWeights(config, options.weight_checks, &model->checkpoint_));
-  model->checkpoint_.Advise(MapAdvice::kHugePages);
-  if (options.on_progress && FitsInMemory(model->checkpoint_.total_bytes())) {
+  if (reads_ahead) {
     // Every core reads all weights, so no node may hold more than its share.
     const InterleavedPages interleaved(ReadCpuTopology().memory_nodes);
     DI_RETURN_IF_ERROR(

@@ -27,6 +27,8 @@ Result<std::string> FileState(const std::string& path) {
 Result<std::string> FileDigest(const std::string& path) {
   DI_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
   file.Advise(MapAdvice::kSequential);
+  // What this reads stays in the file cache for the model.
+  file.Advise(MapAdvice::kHugePages);
   const std::span<const std::byte> bytes = file.bytes();
   return Sha256Hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }

@@ -230,6 +230,16 @@ void Checkpoint::Advise(MapAdvice advice) const {
   for (const SafetensorsFile& shard : shards_) shard.file().Advise(advice);
 }
 
+void Checkpoint::UseHugePages() const {
+  for (const SafetensorsFile& shard : shards_) shard.file().UseHugePages();
+}
+
+uint64_t Checkpoint::HugePageBytes() const {
+  uint64_t total = 0;
+  for (const SafetensorsFile& shard : shards_) total += shard.file().HugePageBytes();
+  return total;
+}
+
 Status Checkpoint::Prefault(uint64_t chunk_bytes, const PrefaultProgress& progress) const {
   uint64_t total_file_bytes = 0;
   for (const SafetensorsFile& shard : shards_) total_file_bytes += shard.file().bytes().size();

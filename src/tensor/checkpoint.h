@@ -58,6 +58,9 @@ class Checkpoint {
   uint64_t total_bytes() const { return total_bytes_; }
 
   void Advise(MapAdvice advice) const;
+  // MappedFile's over all shards.
+  void UseHugePages() const;
+  uint64_t HugePageBytes() const;
   // MappedFile::Prefault over all shards; progress counts the bytes of all files.
   Status Prefault(uint64_t chunk_bytes, const PrefaultProgress& progress) const;
 

@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace deepinfer {
@@ -22,6 +24,8 @@ Status SystemError(const std::string& path, const char* action, int error) {
 }
 
 uint64_t PageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 
 // Reads one byte of each page: the way to fault pages in on kernels before 5.14.
 void TouchPages(const std::byte* data, uint64_t size, uint64_t page_bytes) {
@@ -121,6 +125,49 @@ void MappedFile::Advise(MapAdvice advice) const {
   }
   // File systems without huge pages refuse that hint; the mapping works the same without it.
   static_cast<void>(madvise(const_cast<std::byte*>(data_), size_, hint));
+}
+
+void MappedFile::UseHugePages() const {
+  Advise(MapAdvice::kHugePages);
+  if (size_ < 2 * kHugePageBytes) return;
+  // One page from the middle, far from the header that is in the cache already, shows both what
+  // the cache holds and whether the file system has huge pages.
+  const uint64_t offset = size_ / 2 / kHugePageBytes * kHugePageBytes;
+  const auto probe = [&] {
+    return PopulateRange(path_, data_ + offset, std::min(kHugePageBytes, size_ - offset),
+                         PageBytes());
+  };
+  if (!probe().ok() || HugePageBytes() > 0) return;
+  DropPages(offset, kHugePageBytes);
+  if (!probe().ok() || HugePageBytes() == 0) return;
+  DropPages(0, size_);
+}
+
+uint64_t MappedFile::HugePageBytes() const {
+  const auto begin = reinterpret_cast<uintptr_t>(data_);
+  std::ifstream smaps("/proc/self/smaps");
+  uint64_t total = 0;
+  bool is_inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    unsigned long first = 0, last = 0, kib = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &last) == 2) {
+      is_inside = first >= begin && first < begin + size_;
+    } else if (is_inside && (std::sscanf(line.c_str(), "FilePmdMapped: %lu kB", &kib) == 1 ||
+                             std::sscanf(line.c_str(), "ShmemPmdMapped: %lu kB", &kib) == 1)) {
+      total += uint64_t{kib} << 10;
+    }
+  }
+  return total;
+}
+
+void MappedFile::DropPages(uint64_t offset, uint64_t size) const {
+  size = std::min(size, size_ - offset);
+  static_cast<void>(madvise(const_cast<std::byte*>(data_ + offset), size, MADV_DONTNEED));
+  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  static_cast<void>(
+      posix_fadvise(fd, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_DONTNEED));
+  close(fd);
 }
 
 Status MappedFile::Prefault(uint64_t chunk_bytes, const PrefaultProgress& progress) const {

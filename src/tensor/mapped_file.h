@@ -37,6 +37,13 @@ class MappedFile {
   // A hint for the whole file; an unsupported hint is not an error.
   void Advise(MapAdvice advice) const;
 
+  // Advises huge pages. Pages that came into the file cache before are small and would stay so:
+  // where the file system has huge ones, small ones are given back to be read anew. For files that
+  // are read all the time; another process that maps them keeps what it has.
+  void UseHugePages() const;
+  // Bytes of the mapping that lie in huge pages.
+  uint64_t HugePageBytes() const;
+
   // Reads every page into memory, chunk_bytes at a time (rounded up to whole pages), reporting
   // after each chunk. Errors: cancelled; data_corruption when the file shrank since Open, where
   // the kernel can tell.
@@ -46,6 +53,8 @@ class MappedFile {
   MappedFile(std::string path, const std::byte* data, size_t size)
       : path_(std::move(path)), data_(data), size_(size) {}
   void Unmap();
+  // Gives pages of the file back, in the mapping and in the file cache.
+  void DropPages(uint64_t offset, uint64_t size) const;
 
   std::string path_;
   const std::byte* data_ = nullptr;

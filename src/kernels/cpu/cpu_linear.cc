@@ -20,7 +20,33 @@ constexpr int64_t kTasksPerThread = 8;
 // cache.
 constexpr int64_t kMaxDotOutputs = 384;
 
+int64_t BitsPerWeight(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return 32;
+    case WeightFormat::kBf16:
+      return 16;
+    case WeightFormat::kFp8Block32:
+    case WeightFormat::kFp8Group32:
+      return 8;
+    case WeightFormat::kFp4Group32:
+      return 4;
+  }
+  return 0;
+}
+
 }  // namespace
+
+WeightAddress AddressOf(const WeightMatrix& w, int64_t n) {
+  WeightAddress address;
+  address.data =
+      static_cast<const uint8_t*>(w.data) + n * (w.in_features * BitsPerWeight(w.format) / 8);
+  if (w.scales != nullptr) {
+    const int64_t outputs = w.format == WeightFormat::kFp8Block32 ? 32 : 1;
+    address.scales = w.scales + n / outputs * CeilDiv(w.in_features, 32);
+  }
+  return address;
+}
 
 int CpuOperators::LinearWidth(int64_t rows, int64_t outputs) const {
   const LinearKernels& linear = kernels_.linear;
@@ -50,20 +76,26 @@ void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile, const Wei
     y_rows_[static_cast<size_t>(m)] = y + m * w.out_features;
   }
   const int64_t work = num_rows * w.out_features * w.in_features;
-  RunTasks(num_groups * tiles * row_tasks, work, [&](int64_t index) {
+  const int64_t num_tasks = num_groups * tiles * row_tasks;
+  const auto first_output = [=](int64_t index) {
+    return index / row_tasks / tiles * group_outputs + index / row_tasks % tiles * tile;
+  };
+  RunTasks(num_tasks, work, [&](int64_t index) {
     const int64_t row_task = index % row_tasks;
     const int64_t group = index / row_tasks / tiles;
     const int64_t in_group = index / row_tasks % tiles * tile;
+    const int64_t next = index + pool_->num_threads();
     const int64_t row = row_task * rows_per_task;
     LinearTask task;
     task.weight = &w;
-    task.first_output = group * group_outputs + in_group;
+    task.first_output = first_output(index);
     task.num_outputs = std::min(tile, group_outputs - in_group);
     task.num_rows = std::min(rows_per_task, num_rows - row);
     if (task.num_rows <= 0) return;
     task.x = x_rows_.data() + group * num_rows + row;
     task.y = y_rows_.data() + row;
     task.y_column = task.first_output;
+    if (next < num_tasks) task.next = AddressOf(w, first_output(next));
     kernel(task);
     for (int64_t m = 0; m < task.num_rows; ++m) {
       Round(rounding, task.num_outputs, task.y[m] + task.y_column);

@@ -157,16 +157,23 @@ void CpuOperators::MoeGateUp(const MoeBatch& batch, const MoeShape& shape) {
   }
   const int64_t tiles = CeilDiv(shape.inter, kInnerTile);
   const int64_t work = 2 * num_pairs * shape.inter * shape.dim;
-  RunTasks(static_cast<int64_t>(expert_rows_.size()) * tiles, work, [&](int64_t index) {
+  const int64_t num_tasks = static_cast<int64_t>(expert_rows_.size()) * tiles;
+  RunTasks(num_tasks, work, [&](int64_t index) {
     const ExpertRows& expert = expert_rows_[static_cast<size_t>(index / tiles)];
-    MoeGateUpTile(batch, shape, expert, index % tiles * kInnerTile);
+    const int64_t next = index + pool_->num_threads();
+    WeightAddress next_weights;
+    if (next < num_tasks) {
+      const ExpertRows& next_expert = expert_rows_[static_cast<size_t>(next / tiles)];
+      next_weights = AddressOf(next_expert.weights->gate, next % tiles * kInnerTile);
+    }
+    MoeGateUpTile(batch, shape, expert, index % tiles * kInnerTile, next_weights);
   });
   MoeRepairProducts(batch, shape);
 }
 
-// Columns from `column` on of the products of one expert.
+// Columns from `column` on of the products of one expert; `next` will be read after them.
 void CpuOperators::MoeGateUpTile(const MoeBatch& batch, const MoeShape& shape,
-                                 const ExpertRows& expert, int64_t column) {
+                                 const ExpertRows& expert, int64_t column, WeightAddress next) {
   alignas(64) float gate[kMaxTaskRows * kInnerTile];
   alignas(64) float up[kMaxTaskRows * kInnerTile];
   float *gate_rows[kMaxTaskRows], *up_rows[kMaxTaskRows];
@@ -180,9 +187,11 @@ void CpuOperators::MoeGateUpTile(const MoeBatch& batch, const MoeShape& shape,
   task.num_rows = expert.count;
   task.x = x_rows_.data() + expert.first;
   task.weight = &expert.weights->gate;
+  task.next = AddressOf(expert.weights->up, column);
   task.y = gate_rows;
   MoeLinear(task, batch.quantized);
   task.weight = &expert.weights->up;
+  task.next = next;
   task.y = up_rows;
   MoeLinear(task, batch.quantized);
   for (int64_t m = 0; m < expert.count; ++m) {
@@ -246,8 +255,16 @@ void CpuOperators::MoeDown(const MoeBatch& batch, const MoeShape& shape, float* 
     LinearTask task;
     task.first_output = index * tile;
     task.num_outputs = std::min(tile, shape.dim - task.first_output);
-    for (const ExpertRows& expert : expert_rows_) {
+    const int64_t next_output = task.first_output + tile * threads;
+    for (size_t e = 0; e < expert_rows_.size(); ++e) {
+      const ExpertRows& expert = expert_rows_[e];
       task.weight = &expert.weights->down;
+      task.next = WeightAddress();
+      if (e + 1 < expert_rows_.size()) {
+        task.next = AddressOf(expert_rows_[e + 1].weights->down, task.first_output);
+      } else if (next_output < shape.dim) {
+        task.next = AddressOf(expert_rows_.front().weights->down, next_output);
+      }
       task.num_rows = expert.count;
       task.x = product_rows_.data() + expert.first;
       task.y = rows + expert.first;

@@ -143,7 +143,7 @@ class CpuOperators final : public ReferenceOperators {
   void MoeLinear(LinearTask task, bool quantized) const;
   void MoeGateUp(const MoeBatch& batch, const MoeShape& shape);
   void MoeGateUpTile(const MoeBatch& batch, const MoeShape& shape, const ExpertRows& expert,
-                     int64_t column);
+                     int64_t column, WeightAddress next);
   void MoeQuantize(const MoeBatch& batch, const MoeShape& shape, const WeightMatrix& down,
                    size_t pair, int64_t column, int64_t count, const float* values);
   void MoeRepairProducts(const MoeBatch& batch, const MoeShape& shape);
@@ -170,6 +170,9 @@ class CpuOperators final : public ReferenceOperators {
   std::vector<int32_t> pair_of_slot_;  // sorted row of (token, k)
   std::vector<std::byte*> product_rows_;
 };
+
+// Where output n of w lies.
+WeightAddress AddressOf(const WeightMatrix& w, int64_t n);
 
 // A bf16dot task has a multiple of this many outputs: the rows of one scale block.
 inline constexpr int64_t kDotOutputUnit = 32;

@@ -30,6 +30,12 @@ struct DotRowHeader {
 };
 inline constexpr int64_t kDotHeaderBytes = 64;
 
+// Where the weights of an output lie.
+struct WeightAddress {
+  const uint8_t* data = nullptr;
+  const uint8_t* scales = nullptr;
+};
+
 // One linear task: outputs [first_output, first_output + num_outputs) for some rows.
 struct LinearTask {
   const WeightMatrix* weight = nullptr;
@@ -39,6 +45,7 @@ struct LinearTask {
   const std::byte* const* x = nullptr;  // start of every row, in the form of the family
   float* const* y = nullptr;            // start of every result row
   int64_t y_column = 0;                 // column of the first output
+  WeightAddress next;                   // what the thread will probably read after this, or null
 };
 using LinearKernel = void (*)(const LinearTask& task);
 

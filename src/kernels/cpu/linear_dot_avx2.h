@@ -31,7 +31,6 @@ struct DotAvx2 {
   static constexpr int64_t kPanelRows = 64;
   static constexpr int64_t kMaxStreamRows = 8;
   static constexpr int64_t kStreamChunkBytes = 16384;
-  static constexpr int64_t kPrefetchBytes = 2048;
 
   static Acc Zero() { return _mm256_setzero_ps(); }
   static Acc Load(const float* p) { return _mm256_loadu_ps(p); }
@@ -119,6 +118,7 @@ struct Fp8Avx2 {
   using StreamScope = NoScope;
   static constexpr bool kIsScaled = true;
   static constexpr int64_t kBlockBytes = 128;
+  static constexpr int64_t kAheadBytes = 2048;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 32;
 
   struct StreamWatch {
@@ -174,6 +174,7 @@ struct Fp4Avx2 {
   using PanelWatch = NoWatch;
   static constexpr bool kIsScaled = true;
   static constexpr int64_t kBlockBytes = 64;
+  static constexpr int64_t kAheadBytes = 2048;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 1;
 
   // 32 bytes are 8 codes of each of 8 lanes. Both bytes of the bf16 value of a code are looked up.
@@ -217,6 +218,7 @@ struct Bf16Avx2 {
   using PanelWatch = NoWatch;
   static constexpr bool kIsScaled = false;
   static constexpr int64_t kBlockBytes = 256;
+  static constexpr int64_t kAheadBytes = 2048;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 1;
 
   struct Scales {

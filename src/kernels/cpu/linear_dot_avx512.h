@@ -28,7 +28,6 @@ struct DotAvx512 {
   static constexpr int64_t kPanelRows = kMaxTaskRows;
   static constexpr int64_t kMaxStreamRows = 8;
   static constexpr int64_t kStreamChunkBytes = 16384;
-  static constexpr int64_t kPrefetchBytes = 8192;
 
   static Acc Zero() { return _mm512_setzero_ps(); }
   static Acc Load(const float* p) { return _mm512_loadu_ps(p); }
@@ -158,6 +157,7 @@ struct Fp8Avx512 {
   using StreamWatch = NoWatch;
   static constexpr bool kIsScaled = true;
   static constexpr int64_t kBlockBytes = 128;
+  static constexpr int64_t kAheadBytes = 8192;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 32;
 
   // A folded scale would hide a NaN.
@@ -211,6 +211,7 @@ struct Fp4Avx512 {
   using PanelWatch = NoWatch;
   static constexpr bool kIsScaled = true;
   static constexpr int64_t kBlockBytes = 64;
+  static constexpr int64_t kAheadBytes = 8192;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 1;
 
   // Word 2j holds codes 8j..8j+3, word 2j+1 codes 8j+4..8j+7. The lookup reads five bits, so every
@@ -241,6 +242,7 @@ struct Bf16Avx512 {
   using PanelWatch = NoWatch;
   static constexpr bool kIsScaled = false;
   static constexpr int64_t kBlockBytes = 256;
+  static constexpr int64_t kAheadBytes = 2048;  // by which weights are asked for
   static constexpr int64_t kOutputsPerScale = 1;
 
   struct Scales {

@@ -121,20 +121,18 @@ class Panel {
   static constexpr int64_t kOutputs = Isa::kPanelOutputs;
   static constexpr int64_t kRows = Isa::kPanelRows;
 
-  Panel(const LinearTask& task, const StoredRows<Form>& rows)
+  // all: the task that this is a part of.
+  Panel(const LinearTask& task, const StoredRows<Form>& rows, const LinearTask& all)
       : task_(task),
         rows_(rows),
+        ahead_(rows.DataAhead(all)),
         rows_are_far_(task.num_rows * rows.blocks() * Isa::kBlockBytes > kNearBytes) {
     static_assert(kOutputs % Isa::kTileOutputs == 0 && kOutputs <= kSumOutputs);
   }
 
   // All outputs of the task. False, and no result, if a weight is not moderate.
   bool Run() {
-    const int64_t first = task_.first_output, end = first + task_.num_outputs;
-    for (int64_t n = first; n < end; ++n) {
-      const bool is_known = n != first && n % Form::kOutputsPerScale != 0;
-      if (!is_known && !rows_.HasModerateScales(n)) return false;
-    }
+    if (!rows_.HaveModerateScales(task_.first_output, task_.num_outputs)) return false;
     // Outputs that fill up the last tile.
     if (task_.num_outputs < kOutputs) {
       std::memset(static_cast<void*>(weights_), 0, sizeof weights_);
@@ -167,14 +165,14 @@ class Panel {
     typename StoredRows<Form>::Tail tail;
     // The next chunk of an output comes up after this one has met all rows; behind the last one
     // follow the outputs of the next panel.
-    const int64_t ahead = b0 + blocks < rows_.blocks()
-                              ? blocks * Form::kBlockBytes
-                              : kOutputs * rows_.row_bytes() - b0 * Form::kBlockBytes;
+    const int64_t ahead_bytes = b0 + blocks < rows_.blocks()
+                                    ? blocks * Form::kBlockBytes
+                                    : kOutputs * rows_.row_bytes() - b0 * Form::kBlockBytes;
     for (int64_t c = 0; c < task_.num_outputs; ++c) {
       Reg* out = weights_[c / Isa::kTileOutputs] + c % Isa::kTileOutputs;
       for (int64_t b = b0; b < b0 + blocks; ++b) {
         const StoredBlock block = rows_.Block(task_.first_output + c, b, &tail);
-        PrefetchBytes<Form::kBlockBytes>(block.bytes + ahead);
+        ahead_.Ask<Form::kBlockBytes>(block.bytes + ahead_bytes);
         const typename Form::Scales scales(block.scales);
 #pragma GCC unroll 2
         for (int h = 0; h < Isa::kHalves; ++h) {
@@ -231,6 +229,7 @@ class Panel {
 
   const LinearTask& task_;
   const StoredRows<Form>& rows_;
+  const WeightsAhead ahead_;
   const bool rows_are_far_;
   alignas(64) Reg weights_[kTiles][kTileRegs];
   alignas(64) float acc_[kRows * kAccStride];
@@ -249,7 +248,8 @@ void RunPanels(const LinearTask& task, const StoredRows<Form>& rows) {
       part.y_column = task.y_column + n - task.first_output;
       part.first_output = n;
       part.num_outputs = end - n < P::kOutputs ? end - n : P::kOutputs;
-      P panel(part, rows);
+      rows.AskForScales(task, n);
+      P panel(part, rows, task);
       if (panel.Run()) continue;
       for (int64_t c = 0; c < part.num_outputs; ++c) RunExactOutput(part, rows, n + c);
     }

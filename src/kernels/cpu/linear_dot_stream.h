@@ -24,7 +24,7 @@ struct StreamPass {
   int64_t num_outputs = 0;  // at most kSumOutputs
   int64_t first_block = 0;
   int64_t num_blocks = 0;
-  int64_t prefetch_bytes = 0;  // from a block to the one to ask for
+  int64_t ahead_bytes = 0;  // from a block to the one to ask for
 };
 
 // Lane sums of kSumOutputs outputs of a row.
@@ -43,6 +43,7 @@ template <class Form, int kRows>
   const std::byte* x[kRows];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) x[m] = DotRowBlock<Isa>(task.x[m], pass.first_block);
+  const WeightsAhead ahead = rows.DataAhead(task);
   uint32_t damaged = 0;
   for (int64_t i = 0; i < pass.num_outputs; ++i) {
     typename Isa::Acc acc[kRows][Isa::kHalves];
@@ -57,7 +58,7 @@ template <class Form, int kRows>
     typename StoredRows<Form>::Tail tail;
     for (int64_t b = 0; b < pass.num_blocks; ++b) {
       const StoredBlock block = rows.Block(pass.first_output + i, pass.first_block + b, &tail);
-      PrefetchBytes<Form::kBlockBytes>(block.bytes + pass.prefetch_bytes);
+      ahead.Ask<Form::kBlockBytes>(block.bytes + pass.ahead_bytes);
       const int64_t offset = b * Isa::kBlockBytes;
       // Halves from `first` on, a constant, so that sums stay in registers.
       const auto add_halves = [&](auto first_half) __attribute__((always_inline)) {
@@ -123,7 +124,11 @@ template <class Isa, int kRows>
   for (int m = 0; m < kRows; ++m) {
     alignas(64) float out[kSumOutputs];
     Isa::SumLanes(sums[m][0], out);
-    std::memcpy(task.y[m] + column, out, static_cast<size_t>(count) * sizeof *out);
+    if (count == kSumOutputs) {
+      std::memcpy(task.y[m] + column, out, sizeof out);
+    } else {
+      std::memcpy(task.y[m] + column, out, static_cast<size_t>(count) * sizeof *out);
+    }
   }
 }
 
@@ -134,16 +139,17 @@ uint32_t StreamOutputs(const LinearTask& task, const StoredRows<Form>& rows, int
   using Isa = typename Form::Isa;
   alignas(64) LaneSums sums[kRows];
   if (count < kSumOutputs) std::memset(sums, 0, sizeof sums);
+  rows.AskForScales(task, n);
   const int64_t chunk = StreamChunkBlocks<Isa, kRows>(rows.blocks());
   uint32_t damaged = 0;
   for (int64_t b = 0; b < rows.blocks(); b += chunk) {
-    StreamPass pass{n, count, b, chunk, Isa::kPrefetchBytes};
+    StreamPass pass{n, count, b, chunk, Form::kAheadBytes};
     if (b + chunk >= rows.blocks()) pass.num_blocks = rows.blocks() - b;
     if (chunk < rows.blocks()) {
       // The next chunk of the same outputs, or the first one of the next outputs.
-      pass.prefetch_bytes = pass.num_blocks == rows.blocks() - b
-                                ? kSumOutputs * rows.row_bytes() - b * Form::kBlockBytes
-                                : chunk * Form::kBlockBytes;
+      pass.ahead_bytes = pass.num_blocks == rows.blocks() - b
+                             ? kSumOutputs * rows.row_bytes() - b * Form::kBlockBytes
+                             : chunk * Form::kBlockBytes;
     }
     damaged |= StreamBlocks<Form, kRows>(task, rows, pass, sums);
   }
@@ -158,15 +164,13 @@ void RunStream(const LinearTask& task, const StoredRows<Form>& rows) {
   }
   const typename Form::StreamScope scope;
   const int64_t end = task.first_output + task.num_outputs;
-  bool is_moderate = false;
   for (int64_t n = task.first_output; n < end; n += kSumOutputs) {
     const int64_t count = end - n < kSumOutputs ? end - n : kSumOutputs;
     uint32_t exact = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      if (n + i == task.first_output || (n + i) % Form::kOutputsPerScale == 0) {
-        is_moderate = rows.HasModerateScales(n + i);
+    if (!rows.HaveModerateScales(n, count)) [[unlikely]] {
+      for (int64_t i = 0; i < count; ++i) {
+        if (!rows.HaveModerateScales(n + i, 1)) exact |= uint32_t{1} << i;
       }
-      if (!is_moderate) exact |= uint32_t{1} << i;
     }
     exact |= StreamOutputs<Form, kRows>(task, rows, n, count);
     for (int64_t i = 0; exact != 0; ++i, exact >>= 1) {

@@ -16,6 +16,8 @@ namespace {
 
 // Outputs whose sums of 16 lanes are added up together.
 inline constexpr int kSumOutputs = 16;
+// Outputs whose scales are asked for together: those of one scale block.
+inline constexpr int64_t kScaleOutputs = 32;
 
 struct NoScope {
   NoScope() {}
@@ -45,6 +47,26 @@ inline bool AreModerateScales(const uint8_t* scales, int64_t n) {
   return _mm_testz_si128(outside, outside) != 0;
 }
 
+// Asks for weights before their turn comes. Behind the last output of a task those of the thread's
+// next task follow, so that it does not start with the latency of memory.
+struct WeightsAhead {
+  WeightsAhead(const uint8_t* first, int64_t size_bytes, const uint8_t* next)
+      : end(first + size_bytes), jump(next == nullptr ? 0 : next - end) {}
+
+  template <int64_t kBytes>
+  void Ask(const uint8_t* p) const {
+    p += p >= end ? jump : 0;
+    for (int64_t line = 0; line < kBytes; line += 64) {
+      // Into the second level: the first one has few buffers for what is on its way, and the values
+      // need them.
+      _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T1);
+    }
+  }
+
+  const uint8_t* end;
+  int64_t jump;
+};
+
 template <class Form>
 class StoredRows {
  public:
@@ -64,8 +86,29 @@ class StoredRows {
   int64_t blocks() const { return blocks_; }
   int64_t row_bytes() const { return row_bytes_; }
 
-  bool HasModerateScales(int64_t n) const {
-    if constexpr (Form::kIsScaled) return AreModerateScales(RowScales(n), groups_);
+  WeightsAhead DataAhead(const LinearTask& task) const {
+    return WeightsAhead(data_ + task.first_output * row_bytes_, task.num_outputs * row_bytes_,
+                        task.next.data);
+  }
+  // The scales of kScaleOutputs outputs, kScaleOutputs outputs behind n.
+  void AskForScales(const LinearTask& task, int64_t n) const {
+    if constexpr (Form::kIsScaled) {
+      if (n % kScaleOutputs != 0) return;
+      const uint8_t* first = RowScales(task.first_output);
+      const uint8_t* last = RowScales(task.first_output + task.num_outputs - 1);
+      const WeightsAhead ahead(first, last + groups_ - first, task.next.scales);
+      const uint8_t* p = RowScales(n + kScaleOutputs);
+      const int64_t size_bytes = kScaleOutputs / Form::kOutputsPerScale * groups_;
+      for (int64_t byte = 0; byte < size_bytes; byte += 64) ahead.template Ask<64>(p + byte);
+    }
+  }
+
+  // Of outputs [n, n + count).
+  bool HaveModerateScales(int64_t n, int64_t count) const {
+    if constexpr (Form::kIsScaled) {
+      const uint8_t* first = RowScales(n);
+      return AreModerateScales(first, RowScales(n + count - 1) + groups_ - first);
+    }
     return true;
   }
 
@@ -97,13 +140,6 @@ class StoredRows {
   int64_t full_blocks_;
   int64_t blocks_;
 };
-
-template <int64_t kBytes>
-void PrefetchBytes(const uint8_t* p) {
-  for (int64_t line = 0; line < kBytes; line += 64) {
-    _mm_prefetch(reinterpret_cast<const char*>(p + line), _MM_HINT_T1);
-  }
-}
 
 // All operands of one half of a block.
 template <class Form>

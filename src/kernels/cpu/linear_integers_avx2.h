@@ -151,9 +151,10 @@ template <int kRows>
 #pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) acc[m][0] = acc[m][1] = _mm256_setzero_ps();
   StoredRows<Fp4Avx2>::Tail tail;
+  const WeightsAhead ahead = rows.DataAhead(task);
   for (int64_t b = 0; b < rows.blocks(); ++b) {
     const StoredBlock block = rows.Block(n, b, &tail);
-    PrefetchBytes<Fp4Avx2::kBlockBytes>(block.bytes + DotAvx2::kPrefetchBytes);
+    ahead.Ask<Fp4Avx2::kBlockBytes>(block.bytes + Fp4Avx2::kAheadBytes);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
       const __m256i codes =
@@ -189,7 +190,7 @@ void RunIntegerRows(const LinearTask& task, const StoredRows<Fp4Avx2>& rows,
   }
   const FlushDenormalsScope scope;
   for (int64_t n = task.first_output; n < task.first_output + task.num_outputs; ++n) {
-    if (rows.HasModerateScales(n)) {
+    if (rows.HaveModerateScales(n, 1)) {
       IntegerOutput<kRows>(task, rows, x, n);
     } else {
       RunExactOutput(task, rows, n);

@@ -63,6 +63,21 @@ TEST(MappedFileTest, ContentOutlivesTheName) {
   EXPECT_EQ(Text(*file), "still here");
 }
 
+TEST(MappedFileTest, ReadingAnewInHugePagesKeepsTheContent) {
+  const TempDir dir;
+  std::string content(size_t{5} << 20, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 7 + i / 4096);
+  Result<MappedFile> file = MappedFile::Open(dir.Write("large", content));
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->Prefault(1 << 20, {}).ok());  // in small pages
+  file->UseHugePages();
+  ASSERT_TRUE(file->Prefault(4 << 20, {}).ok());
+  EXPECT_EQ(Text(*file), content);
+  // Only whole huge pages of the file, where the file system has them.
+  EXPECT_LE(file->HugePageBytes(), content.size());
+  EXPECT_EQ(file->HugePageBytes() % (2 << 20), 0u);
+}
+
 TEST(MappedFileTest, PrefaultReportsEveryChunkUpToTheEnd) {
   const TempDir dir;
   Result<MappedFile> file = MappedFile::Open(dir.Write("big", std::string(40'000, 'x')));
