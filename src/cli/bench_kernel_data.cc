@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <random>
 
+#include "base/memory_pages.h"
 #include "kernels/backends.h"
 #include "model/kv_layout.h"
 #include "tensor/quantize.h"
@@ -16,6 +18,7 @@ namespace {
 
 // Beyond the last-level cache of most machines.
 constexpr double kRotationBytes = 160.0 * (1 << 20);
+constexpr int64_t kArenaChunkBytes = int64_t{64} << 20;
 // UE8M0 code of 2^-7: products of random codes stay near 1.
 constexpr uint8_t kScaleCode = 120;
 
@@ -81,28 +84,55 @@ std::vector<float> BenchValues(int64_t count) {
   return values;
 }
 
-BenchWeight MakeBenchWeight(WeightFormat format, int64_t out, int64_t in) {
+uint8_t* BenchArena::Take(int64_t size_bytes) {
+  const int64_t size = (size_bytes + 63) / 64 * 64;
+  if (size > left_bytes_) {
+    left_bytes_ = std::max(size, kArenaChunkBytes);
+    next_ = AllocateLargeMemory(left_bytes_);
+    if (next_ == nullptr) throw std::bad_alloc();
+    chunks_.emplace_back(next_);
+  }
+  std::byte* taken = next_;
+  next_ += size;
+  left_bytes_ -= size;
+  return reinterpret_cast<uint8_t*>(taken);
+}
+
+BenchWeight MakeBenchWeight(WeightFormat format, int64_t out, int64_t in, BenchArena* arena) {
   BenchWeight w;
-  w.data.resize(static_cast<size_t>(DataBytes(format, out * in)));
+  w.data_bytes = DataBytes(format, out * in);
+  w.scale_bytes = NumScales(format, out, in);
+  uint8_t* data = arena->Take(w.data_bytes);
   const CodeBits range = RandomBits(format);
   std::mt19937_64 random(1);
-  for (size_t i = 0; i < w.data.size(); i += 8) {
+  for (int64_t i = 0; i < w.data_bytes; i += 8) {
     const uint64_t bits = (random() & range.random) | range.fixed;
-    std::memcpy(&w.data[i], &bits, std::min<size_t>(8, w.data.size() - i));
+    std::memcpy(data + i, &bits, static_cast<size_t>(std::min<int64_t>(8, w.data_bytes - i)));
   }
-  w.scales.assign(static_cast<size_t>(NumScales(format, out, in)), kScaleCode);
-  w.matrix = {format, out, in, w.data.data(), w.scales.empty() ? nullptr : w.scales.data()};
+  uint8_t* scales = nullptr;
+  if (w.scale_bytes > 0) {
+    scales = arena->Take(w.scale_bytes);
+    std::fill_n(scales, w.scale_bytes, kScaleCode);
+  }
+  w.matrix = {format, out, in, data, scales};
   return w;
 }
 
 WeightRotation::WeightRotation(WeightFormat format, int64_t out, int64_t in) {
-  weights_.push_back(MakeBenchWeight(format, out, in));
-  const double copies = kRotationBytes / weights_.front().size_bytes();
+  weights_.push_back(MakeBenchWeight(format, out, in, &arena_));
+  const BenchWeight first = weights_.front();
+  const double copies = kRotationBytes / first.size_bytes();
   while (static_cast<double>(weights_.size()) < copies) {
-    BenchWeight copy = weights_.front();
-    copy.matrix.data = copy.data.data();
-    if (!copy.scales.empty()) copy.matrix.scales = copy.scales.data();
-    weights_.push_back(std::move(copy));
+    BenchWeight copy = first;
+    uint8_t* data = arena_.Take(first.data_bytes);
+    std::memcpy(data, first.matrix.data, static_cast<size_t>(first.data_bytes));
+    copy.matrix.data = data;
+    if (first.scale_bytes > 0) {
+      uint8_t* scales = arena_.Take(first.scale_bytes);
+      std::copy_n(first.matrix.scales, first.scale_bytes, scales);
+      copy.matrix.scales = scales;
+    }
+    weights_.push_back(copy);
   }
 }
 

@@ -167,10 +167,10 @@ class MoeSuite final : public KernelSuite {
     double size_bytes() const { return gate.size_bytes() + up.size_bytes() + down.size_bytes(); }
   };
 
-  Expert MakeExpert(WeightFormat format) const {
-    return {MakeBenchWeight(format, shape_.inter, shape_.dim),
-            MakeBenchWeight(format, shape_.inter, shape_.dim),
-            MakeBenchWeight(format, shape_.dim, shape_.inter)};
+  Expert MakeExpert(WeightFormat format) {
+    return {MakeBenchWeight(format, shape_.inter, shape_.dim, &arena_),
+            MakeBenchWeight(format, shape_.inter, shape_.dim, &arena_),
+            MakeBenchWeight(format, shape_.dim, shape_.inter, &arena_)};
   }
 
   // topk distinct experts for every row.
@@ -200,6 +200,7 @@ class MoeSuite final : public KernelSuite {
   MoeShape shape_;
   std::vector<int64_t> rows_;
   bool quantised_;
+  BenchArena arena_;
   Expert shared_;
   std::vector<Expert> experts_;
   std::vector<ExpertWeights> weights_;

@@ -80,13 +80,14 @@ class RowSuite final : public KernelSuite {
 
   void FillTables(std::mt19937_64* random, int64_t most) {
     const int64_t vocab = std::min<int64_t>(kEmbeddingRows, c_.vocab_size);
-    embedding_ = MakeBenchWeight(WeightFormat::kBf16, vocab, c_.dim);
+    embedding_ = MakeBenchWeight(WeightFormat::kBf16, vocab, c_.dim, &arena_);
     for (int64_t t = 0; t < most; ++t) {
       positions_.push_back(static_cast<int32_t>(t % kPositions));
       ids_.push_back(static_cast<int32_t>((*random)() % static_cast<uint64_t>(vocab)));
     }
     if (c_.engram.layer_ids.empty()) return;
-    engram_table_ = MakeBenchWeight(WeightFormat::kFp8Group32, kEngramRows, c_.engram.head_dim);
+    engram_table_ =
+        MakeBenchWeight(WeightFormat::kFp8Group32, kEngramRows, c_.engram.head_dim, &arena_);
     for (int64_t i = 0; i < most * c_.engram.num_columns(); ++i) {
       engram_ids_.push_back(static_cast<int64_t>((*random)() % kEngramRows));
     }
@@ -183,6 +184,7 @@ class RowSuite final : public KernelSuite {
   std::vector<uint8_t> codes_, scales_, flags_;
   std::vector<int32_t> ids_, choices_, positions_;
   std::vector<int64_t> engram_ids_;
+  BenchArena arena_;
   BenchWeight embedding_, engram_table_;
   bool is_finite_ = false;
   std::vector<KernelCase> cases_;
