@@ -4,6 +4,8 @@
 
 #include <system_error>
 
+#include "base/thread_name.h"
+
 namespace deepinfer {
 
 namespace {
@@ -79,6 +81,7 @@ void ThreadPool::Run(TileFn fn, void* context, uint32_t num_tiles) {
 }
 
 void ThreadPool::WorkerLoop() {
+  NameThread("compute");
   while (true) {
     const uint32_t seen = wake_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_acquire)) return;

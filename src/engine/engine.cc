@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "engine/actions/compile.h"
 #include "engine/actions/fork.h"
 #include "engine/actions/load_stored.h"
@@ -243,6 +244,7 @@ bool Engine::draining() const {
 }
 
 void Engine::Loop() {
+  NameThread("engine");
   const int32_t max_launched = executor_.asynchronous() ? 2 : 1;
   while (true) {
     const bool stop = TakeInbox();

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/thread_name.h"
 #include "engine/token_decision.h"
 
 namespace deepinfer {
@@ -71,6 +72,7 @@ std::unique_ptr<StepJob> StepExecutor::Wait(std::chrono::milliseconds limit) {
 }
 
 void StepExecutor::Loop() {
+  NameThread("step");
   while (true) {
     std::unique_ptr<StepJob> job;
     {

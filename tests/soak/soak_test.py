@@ -130,12 +130,18 @@ class Soak:
                        (how, index, texts, self.expected[index]))
         self.note(how)
 
+    def is_refusal(self, status):
+        """A full queue; or a step that stood still for seconds, as on a machine without time for it,
+        while which a server says that it is not well."""
+        stalls = [e for e in self.server.events if e.get("event") == "engine.stalled"]
+        return status == 429 or status == 503 and bool(stalls)
+
     # --- what a client may do ---
 
     def whole(self, rng):
         index = rng.randrange(len(self.cases))
         status, raw = post(self.server, *self.cases[index])
-        if status == 429:
+        if self.is_refusal(status):
             return self.note("refused")
         if status != 200:
             return self.fault("status %d: %r" % (status, raw[:300]))
@@ -157,7 +163,7 @@ class Soak:
                 raw += piece
                 if pause_s:
                     time.sleep(pause_s)
-            if response.status == 429:
+            if self.is_refusal(response.status):
                 return self.note("refused")
             if response.status != 200:
                 return self.fault("status %d: %r" % (response.status, raw[:300]))

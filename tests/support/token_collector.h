@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 
@@ -42,12 +43,12 @@ class TokenCollector {
   // The last event.
   const TokenEvent& Wait() {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return done_; });
+    WaitUntil(wake_, lock, "the last event of a request", [this] { return done_; });
     return last_;
   }
   void WaitForEvents(int count) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return num_events_ >= count; });
+    WaitUntil(wake_, lock, "an event of a request", [&] { return num_events_ >= count; });
   }
   bool done() {
     const std::lock_guard lock(mutex_);

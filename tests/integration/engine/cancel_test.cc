@@ -100,7 +100,7 @@ TEST_F(Cancelling, AroundTheMomentOfParking) {
       const std::lock_guard lock(mutex);
       return kept.size();
     };
-    while (num_kept() < kDeliveryWindow) std::this_thread::yield();
+    SpinUntil("a full window", [&] { return num_kept() >= kDeliveryWindow; });
     // From the look after which it must give up its place, so many looks later.
     const auto looks = std::make_shared<std::atomic<int>>(-1);
     clock_.OnRead([looks, moment, engine = engine_.get()] {
@@ -109,7 +109,10 @@ TEST_F(Cancelling, AroundTheMomentOfParking) {
     Run(GreedyRequest({4, 5}, 2, std::string("sees that it stalls")));
     clock_.Advance(3'000'000);
     *looks = 0;
-    while (*looks <= moment) Run(GreedyRequest({4, 5}, 3, std::string("quick")));
+    SpinUntil("the moment", [&] {
+      Run(GreedyRequest({4, 5}, 3, std::string("quick")));
+      return *looks > moment;
+    });
     clock_.OnRead({});
     engine_->Drain(clock_.NowUs() + 10'000'000);
     EXPECT_EQ(kept.back().finish, FinishReason::kCancelled) << "moment " << moment;

@@ -21,6 +21,7 @@
 #include "support/fake_clock.h"
 #include "support/temp_dir.h"
 #include "support/token_collector.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 
@@ -162,11 +163,11 @@ class EngineTest : public ::testing::Test {
       std::unique_lock lock(mutex_);
       reached_ = true;
       changed_.notify_all();
-      changed_.wait(lock, [this] { return released_; });
+      WaitUntil(changed_, lock, "the release of the engine", [this] { return released_; });
     }
     void WaitUntilReached() {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return reached_; });
+      WaitUntil(changed_, lock, "a running request", [this] { return reached_; });
     }
     void Release() {
       const std::lock_guard lock(mutex_);

@@ -245,7 +245,7 @@ TEST_F(Lifecycle, DrainLetsLiveRequestsFinish) {
   SubmitBlocked("running", &running, &latch);
   ASSERT_TRUE(engine_->Submit(Short("queued"), queued.Sink()).ok());
   std::thread drain([&] { engine_->Drain(std::numeric_limits<int64_t>::max()); });
-  while (!engine_->draining()) std::this_thread::yield();
+  SpinUntil("the drain", [&] { return engine_->draining(); });
   EXPECT_EQ(engine_->Submit(Short("refused"), refused.Sink()).code(), StatusCode::kUnavailable);
   latch.Release();
   drain.join();
@@ -279,7 +279,7 @@ TEST_F(Lifecycle, DrainCancelsTheRestAtTheDeadline) {
   SubmitBlocked("running", &running, &latch, 400);
   ASSERT_TRUE(engine_->Submit(Short("queued"), queued.Sink()).ok());
   std::thread drain([&] { engine_->Drain(clock_.NowUs()); });
-  while (!engine_->draining()) std::this_thread::yield();
+  SpinUntil("the drain", [&] { return engine_->draining(); });
   latch.Release();
   drain.join();
   EXPECT_TRUE(running.done());
@@ -298,7 +298,7 @@ TEST_F(Lifecycle, TheDestructorEndsEveryRequestOnce) {
   // Alive while its own thread waits at the latch.
   const Engine* engine = engine_.get();
   std::thread destroy([&] { engine_.reset(); });
-  while (!engine->draining()) std::this_thread::yield();
+  SpinUntil("the drain", [&] { return engine->draining(); });
   latch.Release();
   destroy.join();
   EXPECT_TRUE(running.done());

@@ -114,7 +114,7 @@ TEST_F(Parking, AReceiverThatDoesNotKeepUpStopsOnlyItsOwnSequence) {
     const std::lock_guard lock(mutex);
     return kept.size();
   };
-  while (num_kept() < kDeliveryWindow) std::this_thread::yield();
+  SpinUntil("a full window", [&] { return num_kept() >= kDeliveryWindow; });
   // Others run on; it does not.
   EXPECT_EQ(Run(StrictRequest({4, 5}, 30, 1, std::string("quick")))->ids().size(), 30u);
   EXPECT_LE(num_kept(), kDeliveryWindow + 1u);
@@ -125,7 +125,7 @@ TEST_F(Parking, AReceiverThatDoesNotKeepUpStopsOnlyItsOwnSequence) {
   // The receiver reads on: everything comes, in order.
   std::vector<int32_t> ids;
   bool done = false;
-  while (!done) {
+  SpinUntil("the rest of the answer", [&] {
     std::vector<TokenEvent> taken;
     {
       const std::lock_guard lock(mutex);
@@ -135,7 +135,8 @@ TEST_F(Parking, AReceiverThatDoesNotKeepUpStopsOnlyItsOwnSequence) {
       ids.insert(ids.end(), event.ids.begin(), event.ids.end());
       done |= event.finish != FinishReason::kNone;
     }
-  }
+    return done;
+  });
   EXPECT_EQ(ids, want->ids());
   EXPECT_GT(engine_->Statistics().resumes_from_image, 0);
 }
@@ -158,11 +159,12 @@ TEST_F(Parking, CancelWhileParkedGivesTheImageBack) {
     const std::lock_guard lock(mutex);
     return kept.size();
   };
-  while (num_kept() < kDeliveryWindow) std::this_thread::yield();
-  while (engine_->Statistics().parked == 0) {
+  SpinUntil("a full window", [&] { return num_kept() >= kDeliveryWindow; });
+  SpinUntil("a parked sequence", [&] {
     clock_.Advance(3'000'000);
     Run(GreedyRequest({4, 5}, 2, std::string("quick")));
-  }
+    return engine_->Statistics().parked > 0;
+  });
   engine_->Cancel("slow");
   engine_->Drain(std::numeric_limits<int64_t>::max());
   EXPECT_TRUE(ended);

@@ -140,6 +140,34 @@ TEST_F(PrefixCache, BlocksBehindABoundedReplayAreFoundAgain) {
             std::min(896 - model_->get()->config().window, 1000 - KeepRows()));
 }
 
+TEST_F(PrefixCache, ChainsOfBoundedReplaysAreCountedAndKeepStoredBytes) {
+  Start(Options(ReplayMode::kBounded, false), 2048);
+  const KvLayout& layout = model_->get()->layout();
+  const std::vector<int32_t> prompt = RandomPrompt(1800, 61);
+  std::vector<std::byte> before;
+  int32_t hit_blocks = 0;
+  for (int32_t link = 0; link < 6; ++link) {
+    const int32_t length = 300 * (link + 1);
+    EngineRequest r = Request({prompt.begin(), prompt.begin() + length});
+    r.hand_off = true;  // the image shows the bytes of its blocks
+    const auto out = Run(std::move(r));
+    const TokenEvent& last = out->Wait();
+    ASSERT_EQ(last.finish, FinishReason::kHandedOff);
+    EXPECT_EQ(last.origin.replay_gen, link) << "one more replay than the hit went through";
+    const int32_t replayed = link == 0 ? 0 : model_->get()->config().window;
+    EXPECT_EQ(last.counters.cached_tokens, hit_blocks * 128 - replayed);
+    EXPECT_EQ(last.counters.replayed_tokens, replayed);
+    for (int32_t block = 0; block < hit_blocks; ++block) {
+      const int64_t at = layout.slot_bytes + block * layout.block_bytes;
+      EXPECT_TRUE(std::equal(last.image.begin() + at, last.image.begin() + at + layout.block_bytes,
+                             before.begin() + at))
+          << "link " << link << " wrote to block " << block;
+    }
+    before = last.image;
+    hit_blocks = length / 128;
+  }
+}
+
 TEST_F(PrefixCache, ScopesDoNotShare) {
   const std::vector<int32_t> prompt = RandomPrompt(1000, 56);
   EngineRequest a = Request(prompt), b = Request(prompt);

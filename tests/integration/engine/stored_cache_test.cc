@@ -30,7 +30,7 @@ class Gate {
   }
   void Pass() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !closed_; });
+    WaitUntil(changed_, lock, "the gate to open", [this] { return !closed_; });
   }
 
  private:
@@ -50,7 +50,8 @@ class StoredCache : public EngineTest {
     EngineTest::TearDown();
     engine_.reset();
     // A read that was given up may still be on its way.
-    while (store_ != nullptr && store_->Stats().reads_in_flight > 0) std::this_thread::yield();
+    SpinUntil("the end of all reads",
+              [&] { return store_ == nullptr || store_->Stats().reads_in_flight == 0; });
   }
 
   // Everything in memory is gone; what was committed to disk stays.
@@ -296,9 +297,9 @@ TEST_F(StoredCache, AStalledDiskIsGivenUpAtTheDeadlineAndItsPrefixKept) {
   gate_.Close();
   TokenCollector out;
   ASSERT_TRUE(engine_->Submit(Request(prompt), out.Sink()).ok());
-  while (reads < 3) std::this_thread::yield();
+  SpinUntil("three reads", [&] { return reads >= 3; });
   EXPECT_FALSE(out.done()) << "it waits for the load";
-  while (engine_->Statistics().loading == 0) std::this_thread::yield();
+  SpinUntil("a load", [&] { return engine_->Statistics().loading > 0; });
   clock_.Advance(60'000'000);
   const RequestCounters c = out.Wait().counters;
   ExpectSameAnswer(out, *cold);
@@ -319,7 +320,7 @@ TEST_F(StoredCache, CancelEndsALoad) {
   gate_.Close();
   TokenCollector out;
   ASSERT_TRUE(engine_->Submit(Request(prompt, "loads"), out.Sink()).ok());
-  while (engine_->Statistics().loading == 0) std::this_thread::yield();
+  SpinUntil("a load", [&] { return engine_->Statistics().loading > 0; });
   engine_->Cancel("loads");
   EXPECT_EQ(out.Wait().finish, FinishReason::kCancelled);
   EXPECT_EQ(StatisticsWhenIdle(*engine_).loading, 0);
