@@ -103,6 +103,14 @@ void ServeFlags::RegisterEngine(CLI::App* c) {
          "Share the cache of prompts that begin alike");
   Choice(c, "--replay", &replay_, {"bounded", "exact"},
          "After a cache hit without window state: run one window again, or enough for equal bits");
+  c->add_option("--max-replay-gen", engine.max_replay_gen,
+                "Bounded replays behind the blocks of a hit at most; 65535 = no limit")
+      ->check(CLI::Range(0, int{kAnyReplayGen}))
+      ->capture_default_str();
+  c->add_option("--kv-min-load-wait-ms", min_load_wait_ms_,
+                "A load from disk may take this long even where computing saves less")
+      ->check(CLI::Range(int64_t{0}, int64_t{3'600'000}))
+      ->capture_default_str();
   c->add_option("--cache-min-ttl-cap", cache_min_ttl_cap_,
                 "Longest minimum lifetime that requests may ask for, as 90m, 24h or 7d");
   c->add_option("--cache-max-ttl-cap", cache_max_ttl_cap_,
@@ -322,6 +330,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   }
   engine.decoder_tail = decoder_tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
   engine.prefix_cache = prefix_cache_ == "on";
+  engine.min_load_wait_us = min_load_wait_ms_ * 1000;
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
   DI_ASSIGN_OR_RETURN(engine.speculation, speculation.Options());

@@ -54,6 +54,7 @@ struct ServeFlags {
   std::vector<std::string> aliases_;
   std::string decoder_tail_ = "compact";
   std::string prefix_cache_ = "on", replay_ = "bounded", async_scheduling_ = "on";
+  int64_t min_load_wait_ms_ = kMinLoadWaitUs / 1000;
   std::string default_thinking_ = "on";
   std::string default_effort_ = "high";
   int32_t default_max_tokens_ = 0;

@@ -10,6 +10,7 @@
 
 #include "kvcache/replay_plan.h"
 #include "sched/limits.h"
+#include "sched/load_choice.h"
 
 namespace deepinfer {
 
@@ -51,9 +52,14 @@ struct EngineOptions {
   // How window state behind a prefix hit is rebuilt, and that of a sequence whose image was lost.
   ReplayMode replay = ReplayMode::kBounded;
   ReplayMode resume = ReplayMode::kExact;
+  // A request whose hit would get more bounded replays behind it than this replays exactly or
+  // computes, and replaces such blocks.
+  uint16_t max_replay_gen = kAnyReplayGen;
   int32_t min_hit_tokens = 256;  // shorter hits save less than their replay costs
-  bool swa_snapshots = true;     // keep encoder windows at block edges for exact hits
-  int64_t swa_pool_bytes = -1;   // snapshots and images of parked sequences; -1: from memory
+  // A load from the store may take this long even where computing saves less.
+  int64_t min_load_wait_us = kMinLoadWaitUs;
+  bool swa_snapshots = true;    // keep encoder windows at block edges for exact hits
+  int64_t swa_pool_bytes = -1;  // snapshots and images of parked sequences; -1: from memory
 
   // Append tokens that a grammar leaves no choice about without sampling them. Off: equal tokens.
   bool jump_forward = true;

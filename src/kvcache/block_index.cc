@@ -160,8 +160,7 @@ void BlockIndex::RaiseClass(Slot* slot, RetentionClass at_least) {
   slot->retention_and_flags = static_cast<uint8_t>(flags | retention);
 }
 
-bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to,
-                      RetentionClass at_least) {
+bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to) {
   DI_CHECK(to.segment != 0);
   Shard& shard = ShardOf(key);
   const std::unique_lock lock(shard.mutex);
@@ -169,7 +168,19 @@ bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const Bloc
   if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != from) return false;
   slot.segment = to.segment;
   slot.record = to.record;
-  RaiseClass(&slot, at_least);
+  return true;
+}
+
+bool BlockIndex::Replace(const BlockKey& key, const BlockLocation& from, const IndexedBlock& by) {
+  DI_CHECK(by.location.segment != 0);
+  Shard& shard = ShardOf(key);
+  const std::unique_lock lock(shard.mutex);
+  Slot& slot = shard.slots[PlaceOf(shard, key)];
+  if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != from) return false;
+  slot.segment = by.location.segment;
+  slot.record = by.location.record;
+  slot.replay_gen = by.replay_gen;
+  RaiseClass(&slot, by.retention);
   return true;
 }
 

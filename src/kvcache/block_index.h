@@ -58,10 +58,11 @@ class BlockIndex {
   // Removes every entry that `which` accepts, which runs under the lock of a shard; what was
   // removed.
   std::vector<IndexedBlock> EraseIf(const std::function<bool(const IndexedBlock&)>& which);
-  // Points the entry to a copy, if it still points to `from`; raises its class when `at_least` is a
-  // longer one.
-  bool Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to,
-            RetentionClass at_least = RetentionClass::kBatch);
+  // Points the entry to a copy, if it still points to `from`.
+  bool Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to);
+  // Points the entry to another record of the block, with its generation, if it still points to
+  // `from`; raises its class to that of the record.
+  bool Replace(const BlockKey& key, const BlockLocation& from, const IndexedBlock& by);
   // Counts a use of each key, deepest first; raises its class when `at_least` is a longer one.
   void Touch(std::span<const BlockKey> keys, uint32_t minute, RetentionClass at_least);
   // Restores what an earlier process knew about a use; never makes an entry older.

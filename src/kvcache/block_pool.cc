@@ -72,10 +72,12 @@ bool BlockPool::Publish(int32_t index, const BlockKey& key, uint16_t replay_gen)
   block.replay_gen = replay_gen;
   block.state = BlockState::kVerified;
   ++stats_.published;
-  if (!index_.emplace(key, index).second) {
+  if (const int32_t other = Find(key); other != 0) {
     ++stats_.duplicates;
-    return false;
+    if (At(other).replay_gen <= replay_gen) return false;
+    Erase(key);
   }
+  index_.emplace(key, index);
   block.state = BlockState::kAttached;
   return true;
 }

@@ -58,7 +58,8 @@ class BlockPool {
   int32_t Find(const BlockKey& key) const;
 
   // Declares a filling block complete. True: it is in the index now. False: the key was there
-  // already; the block stays private to its holders. The first complete writer wins.
+  // already; the block stays private to its holders. The first complete writer wins, unless the
+  // block has a lower replay_gen than the one in the index, which then is its holders' alone.
   bool Publish(int32_t block, const BlockKey& key, uint16_t replay_gen);
 
   // One more reference on a block that somebody holds, for a sequence that forks.

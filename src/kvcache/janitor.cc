@@ -194,7 +194,7 @@ void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
   if (dry_run) return;
   for (const Resident& resident : survey->residents) {
     if (resident.live) continue;
-    context_->Forget(resident.entry.key, resident.indexed);
+    context_->Forget(resident.entry.key, resident.indexed, MissReason::kExpired);
     ++context_->counters.expired_blocks;
   }
   if (survey->num_live == 0) return Remove(*survey);
@@ -243,7 +243,7 @@ void Janitor::CopyForward(const Survey& survey) {
       // Its deadline is the segment's; copying is only to get rid of neighbours.
       write.deadline_ns = static_cast<int64_t>(survey.info.superblock.bucket_hour) * kNsPerHour;
       if (write.deadline_ns <= context_->wall_clock->UnixNs()) {
-        context_->Forget(resident.entry.key, resident.indexed);
+        context_->Forget(resident.entry.key, resident.indexed, MissReason::kExpired);
         ++context_->counters.expired_blocks;
         continue;
       }
@@ -271,7 +271,8 @@ void Janitor::Remove(const Survey& survey) {
     if (resident.live) {
       ++context_->counters.retention_breaches[static_cast<size_t>(resident.indexed.retention)];
     }
-    context_->Forget(resident.entry.key, resident.indexed);
+    context_->Forget(resident.entry.key, resident.indexed,
+                     resident.live ? MissReason::kEvictedEarly : MissReason::kExpired);
   }
   const auto number = static_cast<uint32_t>(survey.info.number);
   const auto log = LogOf(survey.info.folder);

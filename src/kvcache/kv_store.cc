@@ -174,13 +174,13 @@ void KvStore::JanitorLoop() {
 }
 
 void KvStore::PeerLoop() {
-  const auto pause = std::chrono::microseconds(
-      std::min(context_.options.peer_poll_us, context_.options.lease_renew_us));
   for (std::unique_lock lock(mutex_); !stop_;) {
     lock.unlock();
     shared_->Step();
+    const int64_t pause_us = std::clamp<int64_t>(shared_->NextStepUs() - context_.clock->NowUs(), 0,
+                                                 context_.options.peer_poll_us);
     lock.lock();
-    stop_signal_.wait_for(lock, pause, [this] { return stop_; });
+    stop_signal_.wait_for(lock, std::chrono::microseconds(pause_us), [this] { return stop_; });
   }
 }
 
@@ -193,7 +193,7 @@ LookupResult KvStore::Lookup(std::span<const BlockKey> keys, uint16_t max_replay
   for (size_t i = 0; i < keys.size(); ++i) {
     const auto indexed = context_.index.Find(keys[i]);
     if (!indexed) {
-      result.reason = MissReason::kAbsent;
+      result.reason = context_.departed.ReasonOf(keys[i]);
       break;
     }
     if (indexed->replay_gen > max_replay_gen) {
@@ -211,7 +211,10 @@ std::unique_ptr<KvLoad> KvStore::BeginLoad(std::vector<BlockRequest> blocks, int
 
 PublishResult KvStore::Publish(const PublishRequest& request, std::span<const std::byte> payload) {
   DI_CHECK(static_cast<int64_t>(payload.size()) == context_.options.layout.payload_bytes());
-  if (context_.index.Contains(request.key) || writes_->IsPending(request.key)) {
+  const auto stored = context_.index.Find(request.key);
+  const bool gives_way = stored && stored->replay_gen > request.replace_above_gen &&
+                         stored->replay_gen > request.replay_gen;
+  if ((stored && !gives_way) || writes_->IsPending(request.key)) {
     ++context_.counters.already_stored;
     return PublishResult::kExists;
   }

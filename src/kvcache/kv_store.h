@@ -9,6 +9,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -41,6 +42,8 @@ struct PublishRequest {
   RetentionClass retention = RetentionClass::kChat;
   uint64_t tenant_tag = 0;
   uint16_t replay_gen = 0;
+  // A stored block above this generation, and above replay_gen, gives way to this one.
+  uint16_t replace_above_gen = std::numeric_limits<uint16_t>::max();
   bool has_generated = false;
   bool public_scope = false;
   // Longest life in hours, shorter than the class allows: no touch extends it. 0: none.

@@ -18,14 +18,16 @@ enum class MissReason : uint8_t {
   kDeadline,   // loading took longer than it may
   kBreaker,    // the tier is switched off after faults
   kIoError,
-  kCorrupt,  // a check of the record failed
+  kCorrupt,       // a check of the record failed
+  kExpired,       // was stored until the end of its class's time
+  kEvictedEarly,  // was stored, and gave its space to others before that
 };
-inline constexpr size_t kNumMissReasons = 9;
+inline constexpr size_t kNumMissReasons = 11;
 
 constexpr std::string_view MissReasonName(MissReason reason) {
-  constexpr std::string_view kNames[kNumMissReasons] = {"none",      "absent",   "replay_gen",
-                                                        "too_short", "slower",   "deadline",
-                                                        "breaker",   "io_error", "corrupt"};
+  constexpr std::string_view kNames[kNumMissReasons] = {
+      "none",    "absent",   "replay_gen", "too_short", "slower",       "deadline",
+      "breaker", "io_error", "corrupt",    "expired",   "evicted_early"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -13,6 +13,9 @@ enum class ReplayMode : uint8_t {
   kExact,    // enough rows that the state equals the uninterrupted one bit for bit
 };
 
+// Accepts every replay_gen.
+inline constexpr uint16_t kAnyReplayGen = 65535;
+
 struct ReplayGeometry {
   int32_t window = 0;               // tokens
   int32_t keep_rows = 0;            // decoder rows of a prompt's tail

@@ -51,24 +51,38 @@ bool SharedFolders::IsOurEarlier(const EpochFolder& folder) const {
   return sight.ok() && sight->record && !boot_id_.empty() && sight->record->Boot() == boot_id_;
 }
 
+// On a slow file system the lease and a scan take longer than the time between looks at the logs,
+// so the logs have their turn before, between and behind them.
 void SharedFolders::Step() {
   const int64_t now_us = context_->clock->NowUs();
+  FollowPeersIfDue();
   RenewLeaseIfDue();
+  FollowPeersIfDue();
   std::vector<uint32_t> missing = context_->segments.TakeMissing();
   gone_.insert(missing.begin(), missing.end());
   // A peer's file that is not where it was: its folder may have a new name.
   if (now_us >= scan_us_ || !missing.empty()) {
     ScanFolders();
     scan_us_ = now_us + context_->options.peer_scan_us;
+    follow_us_ = 0;  // what is new there is read at once
   }
-  if (now_us >= follow_us_) {
-    FollowPeers();
-    follow_us_ = now_us + context_->options.peer_poll_us;
-  }
+  FollowPeersIfDue();
   if (now_us >= sweep_us_) {
     SweepGone();
     sweep_us_ = now_us + kSweepUs;
   }
+}
+
+int64_t SharedFolders::NextStepUs() const {
+  // A lost peer asks for a scan together with the next look, not in a loop.
+  return std::min({follow_us_, renew_us_, scan_us_ == 0 ? follow_us_ : scan_us_});
+}
+
+void SharedFolders::FollowPeersIfDue() {
+  const int64_t now_us = context_->clock->NowUs();
+  if (now_us < follow_us_) return;
+  follow_us_ = now_us + context_->options.peer_poll_us;
+  FollowPeers();
 }
 
 void SharedFolders::RenewLeaseIfDue() {

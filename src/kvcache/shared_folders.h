@@ -47,11 +47,14 @@ class SharedFolders {
 
   // What is due: renew the lease, read the logs of peers, look for new folders and dead owners.
   void Step();
+  // When the next thing is due, on the store's clock; of the thread that calls Step.
+  int64_t NextStepUs() const;
   std::vector<PeerView> Peers() const;
 
  private:
   void RenewLeaseIfDue();
   void FollowPeers();
+  void FollowPeersIfDue();
   void ScanFolders();
   void AdoptDead(const std::vector<EpochFolder>& folders);
   bool IsDead(const std::string& owner, const std::vector<EpochFolder>& folders);

@@ -153,11 +153,15 @@ bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
   }
   const auto existing = index.Find(key);
   if (!existing) return false;
+  if (block.replay_gen > existing->replay_gen) return false;
   // A pinned copy outlives the other one.
   const bool pins =
       block.retention == RetentionClass::kPinned && existing->retention != RetentionClass::kPinned;
-  if (!pins && segments.ResidenceOf(existing->location.segment) == Residence::kOwn) return false;
-  return index.Move(key, existing->location, block.location, block.retention);
+  if (!pins && block.replay_gen == existing->replay_gen &&
+      segments.ResidenceOf(existing->location.segment) == Residence::kOwn) {
+    return false;
+  }
+  return index.Replace(key, existing->location, block);
 }
 
 void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "kvcache/block_index.h"
+#include "kvcache/departed_blocks.h"
 #include "kvcache/file_system.h"
 #include "kvcache/reuse_model.h"
 #include "kvcache/store_options.h"
@@ -148,10 +149,16 @@ struct StoreContext {
     return options.retention[static_cast<size_t>(retention)];
   }
   // The block lies at this place, which this process owns or a peer does. A new entry, or a better
-  // place for one whose segment is gone or belongs to a peer. True when the index points there now.
+  // place for one whose segment is gone or belongs to a peer, or whose generation is higher. True
+  // when the index points there now.
   bool Enter(const BlockKey& key, const IndexedBlock& block);
   // The block is gone from the index for good; returns its bytes to the tenant.
   void Forget(const BlockKey& key, const IndexedBlock& block);
+  // The same for a block whose absence is to be explained.
+  void Forget(const BlockKey& key, const IndexedBlock& block, MissReason reason) {
+    Forget(key, block);
+    departed.Note(key, reason);
+  }
   // The segments are gone: their entries are forgotten. Looks at the whole index.
   void ForgetSegments(const std::set<uint32_t>& ids);
 
@@ -160,6 +167,7 @@ struct StoreContext {
   const Clock* clock;
   const WallClock* wall_clock;
   BlockIndex index;
+  DepartedBlocks departed;
   SegmentTable segments;
   TenantTable tenants;
   ReuseModel reuse;

@@ -12,8 +12,6 @@ constexpr double kHalfLifeUs = 30e6;
 constexpr double kLeastWeight = 1.0 / 64;
 // A load may take half of the time it saves: given up then, it has cost half a prefill.
 constexpr double kWaitShare = 0.5;
-// Below this even a healthy disk under a busy scheduler is late.
-constexpr int64_t kLeastWaitUs = 10'000;
 // While the speed of prefill is unknown.
 constexpr int64_t kUnknownSpeedWaitUs = 2'000'000;
 
@@ -57,7 +55,7 @@ LoadChoice ChooseLoad(const LoadInput& input) {
       input.saved_us > 0 ? static_cast<int64_t>(kWaitShare * input.saved_us) : kUnknownSpeedWaitUs;
   // A request that is late already gains by a load that is faster than computing.
   wait_us = std::min(wait_us, std::max<int64_t>(0, input.slack_us));
-  return {true, std::max(wait_us, kLeastWaitUs)};
+  return {true, std::max(wait_us, input.min_wait_us)};
 }
 
 }  // namespace deepinfer

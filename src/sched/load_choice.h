@@ -29,10 +29,14 @@ class LoadTimeModel {
 
 inline constexpr int64_t kNoSlackUs = INT64_MAX;
 
+// Below this even a healthy disk under a busy scheduler is late.
+inline constexpr int64_t kMinLoadWaitUs = 10'000;
+
 struct LoadInput {
   double load_us = 0;             // predicted; 0: unknown
   double saved_us = 0;            // prefill time that the load saves; 0: unknown
   int64_t slack_us = kNoSlackUs;  // until the request is late, after its prefill
+  int64_t min_wait_us = kMinLoadWaitUs;
 };
 
 struct LoadChoice {

@@ -2,14 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "engine/actions/store_blocks.h"
 
 namespace deepinfer {
 
 uint16_t MaxReplayGen(const EngineState& state) {
-  return state.options.replay == ReplayMode::kExact ? 0 : std::numeric_limits<uint16_t>::max();
+  return state.options.replay == ReplayMode::kExact ? 0 : state.options.max_replay_gen;
+}
+
+uint16_t ReplaceAboveGen(const EngineState& state) {
+  const uint16_t max_gen = MaxReplayGen(state);
+  if (max_gen == kAnyReplayGen) return kAnyReplayGen;
+  // A bounded replay behind a block of the highest generation would pass it.
+  return max_gen == 0 ? 0 : static_cast<uint16_t>(max_gen - 1);
 }
 
 bool MayUseCache(const EngineState& state, const Sequence& s) {
@@ -65,6 +71,9 @@ HitProbe ProbeHit(EngineState& state, Sequence& s) {
     input.snapshot_replay_gen = snapshot->replay_gen;
   }
   probe.plan = PlanReplay(state.memory->geometry(), state.options.replay, input);
+  if (probe.plan.replay_gen > state.options.max_replay_gen) {
+    probe.plan = PlanReplay(state.memory->geometry(), ReplayMode::kExact, input);
+  }
   probe.hit_blocks = static_cast<int32_t>(num_blocks);
   // A replay from the first row saves nothing.
   if (probe.plan.first_row == 0) {

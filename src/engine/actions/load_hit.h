@@ -11,6 +11,8 @@ namespace deepinfer {
 
 // Highest replay_gen of a block that requests of this engine accept.
 uint16_t MaxReplayGen(const EngineState& state);
+// Stored blocks above it are of no use to bounded replay: what is computed replaces them.
+uint16_t ReplaceAboveGen(const EngineState& state);
 // False for requests of which every row must run.
 bool MayUseCache(const EngineState& state, const Sequence& s);
 // Keys of the whole blocks of the prompt.

@@ -46,6 +46,7 @@ MissReason Judge(const EngineState& state, const Sequence& s, int64_t in_memory,
   const int64_t now_us = state.clock->NowUs();
   const int64_t with_us = PredictPrefillUs(state, s, first_row);
   LoadInput input;
+  input.min_wait_us = state.options.min_load_wait_us;
   input.load_us = state.load_time.PredictUs(stored * kBlockTokens, now_us);
   input.saved_us =
       static_cast<double>(PredictPrefillUs(state, s, FirstRow(state, s, in_memory)) - with_us);

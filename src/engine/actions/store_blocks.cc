@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "engine/actions/load_hit.h"
 #include "kvcache/kv_store.h"
 
 namespace deepinfer {
@@ -27,6 +28,7 @@ void StoreBlock(EngineState& state, const Sequence& s, int32_t i) {
   publish.retention = retention.retention;
   publish.tenant_tag = retention.tenant_tag;
   publish.replay_gen = state.memory->blocks().replay_gen(block);
+  publish.replace_above_gen = ReplaceAboveGen(state);
   publish.has_generated = (int64_t{i} + 1) * kBlockTokens > s.prompt_len;
   publish.max_lifetime_hours = retention.max_lifetime_hours;
   // A refusal is counted by the store and costs no more than a later miss.

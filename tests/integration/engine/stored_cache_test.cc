@@ -73,6 +73,7 @@ class StoredCache : public EngineTest {
     store_ = *std::move(store);
     EngineOptions e;
     e.replay = replay;
+    e.max_replay_gen = max_replay_gen_;
     e.swa_snapshots = false;
     e.max_model_len = 2048;
     e.async_scheduling = UseAsyncScheduling();
@@ -125,6 +126,7 @@ class StoredCache : public EngineTest {
   MemoryFileSystem files_;
   FakeWallClock wall_clock_;
   Gate gate_;
+  uint16_t max_replay_gen_ = kAnyReplayGen;  // from the next Restart on
   std::unique_ptr<KvStore> store_;
 };
 
@@ -194,6 +196,53 @@ TEST_F(StoredCache, BoundedReplayIsCountedInTheBlocksBehindIt) {
   EXPECT_EQ(store_->Lookup(KeysOf(other), 0).reason, MissReason::kReplayGen);
   Restart(ReplayMode::kExact);
   EXPECT_EQ(Run(Request(other))->Wait().counters.miss_reason, MissReason::kReplayGen);
+}
+
+TEST_F(StoredCache, ACapOnTheGenerationIsNeverPassedAndLowerOnesReplaceHigher) {
+  max_replay_gen_ = 1;
+  Restart(ReplayMode::kBounded);
+  const std::vector<int32_t> first = RandomPrompt(1000, 86);
+  std::vector<int32_t> second = RandomPrompt(1000, 87);
+  std::copy_n(first.begin(), 256, second.begin());
+  Run(Request(first));
+  Restart(ReplayMode::kBounded);
+  Run(Request(second));
+  Restart(ReplayMode::kBounded);
+  const auto gen_of = [&](const std::vector<int32_t>& tokens, size_t block) {
+    store_->Flush(false);
+    const LookupResult stored = store_->Lookup(KeysOf(tokens), kAnyReplayGen);
+    return stored.blocks.size() > block ? int{stored.blocks[block].indexed.replay_gen} : -1;
+  };
+  ASSERT_EQ(gen_of(second, 1), 0);
+  ASSERT_EQ(gen_of(second, 2), 1);
+  // A long continuation replays exactly, which adds no generation.
+  std::vector<int32_t> third = RandomPrompt(1300, 88);
+  std::copy_n(second.begin(), 896, third.begin());
+  EXPECT_EQ(OfTier(Run(Request(third))->Wait().counters, CacheTier::kDisk), ExactCached(896, 1300));
+  EXPECT_EQ(gen_of(third, 8), 1);
+  // Where exact replay would run every row the blocks are computed, and are as good as new.
+  const std::vector<int32_t> begin(second.begin(), second.begin() + 390);
+  ASSERT_EQ(ExactCached(384, 390), 0);
+  EXPECT_EQ(Run(Request(begin))->Wait().counters.cached_tokens, 0);
+  EXPECT_EQ(gen_of(second, 2), 0);
+  EXPECT_EQ(gen_of(second, 3), 1);
+  Restart(ReplayMode::kBounded);
+  EXPECT_EQ(gen_of(second, 2), 0) << "both records are on disk";
+  EXPECT_GT(Run(Request(begin))->Wait().counters.cached_tokens, 0);
+}
+
+TEST_F(StoredCache, ExactModeReplacesBlocksThatItDoesNotAccept) {
+  Restart(ReplayMode::kBounded);
+  const std::vector<int32_t> first = RandomPrompt(1000, 89);
+  std::vector<int32_t> second = RandomPrompt(1000, 90);
+  std::copy_n(first.begin(), 256, second.begin());
+  Run(Request(first));
+  Run(Request(second));
+  Restart(ReplayMode::kExact);
+  EXPECT_EQ(Run(Request(second))->Wait().counters.miss_reason, MissReason::kReplayGen);
+  Restart(ReplayMode::kExact);
+  EXPECT_EQ(OfTier(Run(Request(second))->Wait().counters, CacheTier::kDisk),
+            ExactCached(896, 1000));
 }
 
 TEST_F(StoredCache, RequestsThatStayInMemoryLeaveNothingOnDisk) {

@@ -18,6 +18,8 @@ from support import BINARY, DEMO_MODEL, Server, run
 
 # Block of the demo model; the number of tokens a block holds does not depend on the model.
 BLOCK = 128
+# A starved machine waits for its disk instead of computing.
+PATIENT_MS = 600000
 
 
 def prompt(length, seed):
@@ -80,7 +82,7 @@ class KvRestart(unittest.TestCase):
     def server(self, *args, stored=0, commit_ms=50, headers=None, **options):
         """A server on the folder, once it knows of so many blocks that are there already."""
         server = Server("--kv-dir", self.dir, "--kv-group-commit-ms", commit_ms, "--replay",
-                        "exact", *args, **options)
+                        "exact", "--kv-min-load-wait-ms", PATIENT_MS, *args, **options)
         self.addCleanup(server.__exit__)
         server.headers = headers or {}
         if stored:
@@ -152,9 +154,7 @@ class KvRestart(unittest.TestCase):
         with self.server(stored=700 // BLOCK) as server:
             answer = complete(server, prompt(700, 0))
             self.assertEqual(text_and_logprobs(answer), expected[0])
-            # A starved machine may compute instead of waiting for the disk, and says so.
-            if by_tier(answer)["disk"] == 0:
-                self.assertIn(server.wait_event("request")["cache_miss"], ("deadline", "slower"))
+            self.assertGreater(by_tier(answer)["disk"], 0)
 
     def test_damaged_segments_are_misses_with_a_reason(self):
         ids = prompt(1500, 20)

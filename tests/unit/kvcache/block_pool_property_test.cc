@@ -51,7 +51,9 @@ class Model {
     blocks_[index].refs = 1;
   }
   bool Publish(int32_t index, const BlockKey& key, uint16_t gen) {
-    const bool is_new = Find(key) == 0;
+    const int32_t other = Find(key);
+    const bool is_new = other == 0 || blocks_[other].gen > gen;
+    if (other != 0 && is_new) Erase(key);
     blocks_[index].key = key;
     blocks_[index].gen = gen;
     blocks_[index].indexed = is_new;

@@ -88,6 +88,20 @@ TEST(BlockPool, FirstCompleteWriterWinsAndTheOtherKeepsItsCopy) {
   EXPECT_EQ(pool.stats().duplicates, 1);
 }
 
+TEST(BlockPool, ABlockOfALowerGenerationTakesThePlaceOfAnother) {
+  BlockPool pool(4);
+  const int32_t first = pool.Allocate();
+  const int32_t second = pool.Allocate();
+  EXPECT_TRUE(pool.Publish(first, Key(1), 2));
+  EXPECT_TRUE(pool.Publish(second, Key(1), 1));
+  EXPECT_EQ(pool.Find(Key(1)), second);
+  EXPECT_EQ(pool.state(first), BlockState::kVerified) << "its holder goes on with it";
+  pool.ReleaseChain({&first, 1});
+  EXPECT_EQ(pool.state(first), BlockState::kFree);
+  pool.ReleaseChain({&second, 1});
+  EXPECT_EQ(pool.CountHit(Keys({1}), 1), 1);
+}
+
 TEST(BlockPool, ReclaimsTheDeepestBlockOfTheOldestChainFirst) {
   BlockPool pool(5);
   const auto old_chain = Compute(&pool, Keys({1, 2}));

@@ -103,6 +103,27 @@ TEST_F(KvStoreTest, HitEndsAtTheFirstBlockAboveTheGeneration) {
   EXPECT_EQ(store->Lookup(keys, 1).blocks.size(), 1u);
 }
 
+TEST_F(KvStoreTest, ALowerGenerationTakesThePlaceOfAStoredBlockWhenAskedTo) {
+  Open();
+  PublishRequest request;
+  request.replay_gen = 3;
+  Publish(1, 0, request);
+  store->Flush(true);
+  request.replay_gen = 1;
+  EXPECT_EQ(Publish(1, 0, request), PublishResult::kExists);
+  request.replace_above_gen = 3;
+  EXPECT_EQ(Publish(1, 0, request), PublishResult::kExists);
+  request.replace_above_gen = 2;
+  EXPECT_EQ(Publish(1, 0, request), PublishResult::kQueued);
+  store->Flush(true);
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_EQ(store->context().index.Find(NumberedKey(1, 0))->replay_gen, 1);
+    EXPECT_EQ(LoadChain(1, 1), 1);
+    EXPECT_EQ(store->Stats().blocks, 1);
+    Open();
+  }
+}
+
 TEST_F(KvStoreTest, RefusesAFolderOfAnotherNamespace) {
   // Equal first 16 hex digits, another rest.
   store.reset();
@@ -210,6 +231,8 @@ TEST_F(KvStoreTest, BlocksExpireAfterTheTimeOfTheirClass) {
   EXPECT_EQ(LoadChain(1, 4), 0);
   EXPECT_EQ(LoadChain(2, 4), 4);
   EXPECT_EQ(store->counters().expired_blocks, 4);
+  EXPECT_EQ(store->Lookup(NumberedKeys(1, 4), 0).reason, MissReason::kExpired);
+  EXPECT_EQ(store->Lookup(NumberedKeys(9, 4), 0).reason, MissReason::kAbsent);
   EXPECT_EQ(SegmentPaths().size(), 1u);
   for (const auto& breaches : store->counters().retention_breaches) EXPECT_EQ(breaches, 0);
 }
@@ -325,6 +348,7 @@ TEST_F(KvStoreTest, PressureRemovesTheLeastValuableSegmentsAndCountsBreaches) {
   EXPECT_EQ(SegmentPaths().size(), 6u);
   EXPECT_EQ(LoadChain(1, 14), 14);
   EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 28);
+  EXPECT_EQ(store->Lookup(NumberedKeys(2, 1), 0).reason, MissReason::kEvictedEarly);
 }
 
 TEST_F(KvStoreTest, TenantsOverTheirQuotaAreRefusedAndGoFirst) {

@@ -50,6 +50,7 @@ TEST(ChooseLoad, WaitsHalfOfWhatItSavesAndNotPastTheSlack) {
   EXPECT_EQ(ChooseLoad({.saved_us = 400'000, .slack_us = 50'000}).wait_us, 50'000);
   EXPECT_EQ(ChooseLoad({.saved_us = 400'000, .slack_us = -1}).wait_us, 10'000);
   EXPECT_EQ(ChooseLoad({.saved_us = 1000}).wait_us, 10'000);
+  EXPECT_EQ(ChooseLoad({.saved_us = 1000, .min_wait_us = 70'000}).wait_us, 70'000);
   EXPECT_EQ(ChooseLoad({}).wait_us, 2'000'000) << "the speed of prefill is unknown";
 }
 
