@@ -25,6 +25,7 @@ struct CurvePoint {
   double share = 0;  // of the unique blocks
   int64_t blocks = 0;
   double hit_rate = 0;
+  double bound = 0;  // of a cache that sees the future (Belady)
 };
 
 Result<TraceRequest> ParseRequest(const std::string& line) {
@@ -64,7 +65,7 @@ Result<std::vector<TraceRequest>> ReadTrace(const std::string& path) {
   return requests;
 }
 
-// A curve on axes, both from 0 to the largest value.
+// Both curves on axes, both from 0 to the largest value.
 std::string DrawSvg(const std::vector<CurvePoint>& curve, const std::string& title) {
   constexpr double kWidth = 640;
   constexpr double kHeight = 360;
@@ -72,13 +73,15 @@ std::string DrawSvg(const std::vector<CurvePoint>& curve, const std::string& tit
   const auto x = [&](double share) { return kMargin + share * (kWidth - 2 * kMargin); };
   const auto y = [&](double rate) { return kHeight - kMargin - rate * (kHeight - 2 * kMargin); };
   std::string line;
+  std::string bound_line;
   std::string marks;
   for (const CurvePoint& point : curve) {
     line += fmt::format("{:.1f},{:.1f} ", x(point.share), y(point.hit_rate));
+    bound_line += fmt::format("{:.1f},{:.1f} ", x(point.share), y(point.bound));
     marks += fmt::format(
         "<circle cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"3\"/><text x=\"{0:.1f}\" y=\"{2:.1f}\">"
         "{3:.3f}</text>\n",
-        x(point.share), y(point.hit_rate), y(point.hit_rate) - 8, point.hit_rate);
+        x(point.share), y(point.hit_rate), y(point.hit_rate) + 16, point.hit_rate);
   }
   std::string ticks;
   for (int i = 0; i <= 10; i += 2) {
@@ -93,9 +96,10 @@ std::string DrawSvg(const std::vector<CurvePoint>& curve, const std::string& tit
       "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"14\">{3}</text>\n"
       "<path d=\"M{2} {4}V{5}H{6}\" fill=\"none\" stroke=\"black\"/>\n{7}"
+      "<polyline points=\"{10}\" fill=\"none\" stroke=\"#888\" stroke-dasharray=\"4\"/>\n"
       "<polyline points=\"{8}\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>\n{9}</svg>\n",
       kWidth, kHeight, kMargin, title, kMargin, kHeight - kMargin, kWidth - kMargin, ticks, line,
-      marks);
+      marks, bound_line);
 }
 
 }  // namespace
@@ -111,15 +115,17 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
     auto totals = ReplayTrace(requests, options.block_tokens, blocks);
     if (totals.status().code() == StatusCode::kResourceExhausted) continue;  // one prompt is larger
     DI_RETURN_IF_ERROR(totals.status());
-    curve.push_back({share, blocks, totals->hit_rate()});
+    curve.push_back({share, blocks, totals->hit_rate(),
+                     ReplayTraceBelady(requests, options.block_tokens, blocks).hit_rate()});
   }
   std::string text;
   for (const CurvePoint& point : curve) {
     if (!text.empty()) text += options.json ? "," : "\n";
-    text += options.json ? fmt::format("{{\"share\":{},\"blocks\":{},\"hit_rate\":{:.4f}}}",
-                                       point.share, point.blocks, point.hit_rate)
-                         : fmt::format("{:>6.0f} %  {:>10} blocks  hit rate {:.4f}",
-                                       100 * point.share, point.blocks, point.hit_rate);
+    text += options.json
+                ? fmt::format("{{\"share\":{},\"blocks\":{},\"hit_rate\":{:.4f},\"bound\":{:.4f}}}",
+                              point.share, point.blocks, point.hit_rate, point.bound)
+                : fmt::format("{:>6.0f} %  {:>10} blocks  hit rate {:.4f}  bound {:.4f}",
+                              100 * point.share, point.blocks, point.hit_rate, point.bound);
   }
   std::string ttl_text;
   for (const int64_t seconds : kTtlSeconds) {
@@ -141,7 +147,8 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
   }
   if (!options.svg_path.empty()) {
     std::ofstream svg(options.svg_path);
-    svg << DrawSvg(curve, "Token hit rate over the share of unique blocks kept (LRU)");
+    svg << DrawSvg(curve,
+                   "Token hit rate over the share of unique blocks kept: LRU, dashed Belady");
     if (!svg.flush()) return Unavailable("cannot write " + options.svg_path);
   }
   return PrintLine(text);

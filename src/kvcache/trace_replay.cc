@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <iterator>
 #include <limits>
+#include <set>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "kvcache/block_index.h"
@@ -83,6 +88,44 @@ Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t 
   }
   totals.unique_blocks = CountUniqueIds(requests);
   totals.reclaimed_blocks = pool.stats().reclaimed;
+  return totals;
+}
+
+TraceTotals ReplayTraceBelady(std::span<const TraceRequest> requests, int64_t id_tokens,
+                              int64_t capacity_blocks) {
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  std::unordered_map<uint64_t, std::deque<size_t>> uses;  // those to come, by number of request
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (const uint64_t id : requests[i].ids) uses[id].push_back(i);
+  }
+  using Resident = std::tuple<size_t, size_t, uint64_t>;  // next use, depth, id
+  std::set<Resident> order;
+  std::unordered_map<uint64_t, Resident> residents;
+  TraceTotals totals;
+  for (const TraceRequest& request : requests) {
+    const auto& ids = request.ids;
+    size_t hit = 0;
+    while (hit < ids.size() && residents.contains(ids[hit])) ++hit;
+    ++totals.requests;
+    totals.input_tokens += request.input_tokens;
+    totals.hit_tokens += std::min(static_cast<int64_t>(hit) * id_tokens, request.input_tokens);
+    for (size_t depth = 0; depth < ids.size(); ++depth) {
+      const uint64_t id = ids[depth];
+      std::deque<size_t>& to_come = uses[id];
+      to_come.pop_front();
+      const Resident resident(to_come.empty() ? kNever : to_come.front(), depth, id);
+      if (const auto it = residents.find(id); it != residents.end()) order.erase(it->second);
+      residents[id] = resident;
+      order.insert(resident);
+    }
+    while (static_cast<int64_t>(order.size()) > capacity_blocks) {
+      const auto farthest = std::prev(order.end());
+      residents.erase(std::get<2>(*farthest));
+      order.erase(farthest);
+      ++totals.reclaimed_blocks;
+    }
+  }
+  totals.unique_blocks = CountUniqueIds(requests);
   return totals;
 }
 

@@ -43,6 +43,11 @@ int64_t CountUniqueIds(std::span<const TraceRequest> requests);
 Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t id_tokens,
                                 int64_t capacity_blocks);
 
+// The same, but what gives way is always the block whose next use is farthest in the future, of
+// one prompt the deepest: what no cache that cannot see the future will pass.
+TraceTotals ReplayTraceBelady(std::span<const TraceRequest> requests, int64_t id_tokens,
+                              int64_t capacity_blocks);
+
 // The same through the store's index without a limit of space: a block is there until ttl_ms after
 // its last use; ttl_ms up to a day.
 TraceTotals ReplayTraceTtl(std::span<const TraceRequest> requests, int64_t id_tokens,

@@ -235,7 +235,7 @@ TEST_F(StoredCache, ExactModeReplacesBlocksThatItDoesNotAccept) {
   Restart(ReplayMode::kBounded);
   const std::vector<int32_t> first = RandomPrompt(1000, 89);
   std::vector<int32_t> second = RandomPrompt(1000, 90);
-  std::copy_n(first.begin(), 256, second.begin());
+  std::copy_n(first.begin(), 640, second.begin());
   Run(Request(first));
   Run(Request(second));
   Restart(ReplayMode::kExact);

@@ -193,7 +193,9 @@ class KvTools(unittest.TestCase):
         report = json.loads(result.stdout)
         self.assertEqual((report["requests"], report["unique_blocks"]), (4, 4))
         self.assertAlmostEqual(report["lru"][-1]["hit_rate"], (1024 + 1500) / 4536, places=3)
-        self.assertIn("<polyline", svg.read_text())
+        self.assertEqual(report["lru"][-1]["bound"], report["lru"][-1]["hit_rate"])
+        self.assertTrue(all(p["bound"] >= p["hit_rate"] for p in report["lru"]))
+        self.assertEqual(svg.read_text().count("<polyline"), 2)
         trace.write_text("{}\n")
         self.assertEqual(run("kv", "replay", trace).returncode, 2)
 

@@ -83,6 +83,31 @@ TEST(TraceReplay, ATimeToLiveIsRefreshedByUse) {
   EXPECT_EQ(ReplayTraceTtl(requests, 512, 86'400'000).hit_tokens, 1024 + 1024 + 1536 + 512);
 }
 
+TEST(TraceReplay, BeladyKeepsWhatIsUsedSoonest) {
+  const std::vector<TraceRequest> requests = {
+      {0, 512, {1}}, {1, 512, {2}}, {2, 512, {3}}, {3, 512, {1}}, {4, 512, {2}}};
+  EXPECT_EQ(ReplayTraceBelady(requests, 512, 2).hit_tokens, 1024);
+  EXPECT_EQ(ReplayTraceBelady(requests, 512, 1).hit_tokens, 512) << "1 stays, 2 and 3 do not";
+  EXPECT_EQ(ReplayTrace(requests, 512, 2)->hit_tokens, 0) << "the least recently used one goes";
+  // Of one prompt the deepest block goes first: a part of a prefix is worth something.
+  const std::vector<TraceRequest> chain = {{0, 1536, {1, 2, 3}}, {1, 1536, {1, 2, 3}}};
+  EXPECT_EQ(ReplayTraceBelady(chain, 512, 2).hit_tokens, 1024);
+}
+
+TEST(TraceReplay, BeladyBoundsLeastRecentlyUsed) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    const auto requests = Sessions(seed, 300);
+    const int64_t unique = CountUniqueIds(requests);
+    const double infinite = ReplayTrace(requests, 512, unique)->hit_rate();
+    EXPECT_EQ(ReplayTraceBelady(requests, 512, unique).hit_rate(), infinite);
+    for (const int64_t share : {4, 10}) {
+      const double bound = ReplayTraceBelady(requests, 512, unique / share).hit_rate();
+      EXPECT_LE(bound, infinite);
+      EXPECT_GE(bound, SimpleLru(requests, 512, static_cast<size_t>(unique / share))) << seed;
+    }
+  }
+}
+
 TEST(TraceReplay, SplittingKeepsWholeBlocksOnly) {
   const std::vector<TraceRequest> requests = {{0, 700, {5, 6}}};
   const auto split = SplitIds(requests, 512, 128);
