@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "cli/io.h"
 #include "cli/local_cluster.h"
@@ -21,7 +22,6 @@
 #include "cli/stop_signals.h"
 #include "cluster/incarnation.h"
 #include "cluster/remote_worker.h"
-#include "server/json_writer.h"
 
 namespace deepinfer {
 

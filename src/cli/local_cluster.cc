@@ -12,9 +12,9 @@
 #include <fstream>
 #include <thread>
 
+#include "base/json_writer.h"
 #include "base/log.h"
 #include "cli/io.h"
-#include "server/json_writer.h"
 
 namespace deepinfer {
 

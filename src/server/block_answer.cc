@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 #include "server/logprobs.h"
 #include "server/sse.h"
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 #include "server/logprobs.h"
 
 namespace deepinfer {

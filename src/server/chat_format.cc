@@ -3,7 +3,7 @@
 #include <openssl/rand.h>
 
 #include "base/check.h"
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 
 namespace deepinfer {
 namespace {

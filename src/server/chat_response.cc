@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_writer.h"
 #include "server/chat_choice.h"
 #include "server/chat_request.h"
 #include "server/choice_order.h"
-#include "server/json_writer.h"
 
 namespace deepinfer {
 namespace {

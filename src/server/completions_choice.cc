@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "base/json_writer.h"
 #include "base/utf8.h"
-#include "server/json_writer.h"
 #include "server/logprobs.h"
 
 namespace deepinfer {

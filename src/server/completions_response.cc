@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_writer.h"
 #include "server/choice_order.h"
 #include "server/completions_choice.h"
-#include "server/json_writer.h"
 
 namespace deepinfer {
 

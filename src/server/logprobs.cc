@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/json_writer.h"
 #include "base/utf8.h"
-#include "server/json_writer.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/json_writer.h"
 #include "base/version.h"
-#include "server/json_writer.h"
 #include "server/routes.h"
 
 namespace deepinfer {

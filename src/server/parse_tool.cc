@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "base/utf8.h"
 #include "server/answer_writer.h"
 #include "server/chat_format.h"
-#include "server/json_writer.h"
 #include "server/logprobs.h"
 #include "server/messages_writer.h"
 #include "server/parse_recording.h"

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 
 namespace deepinfer {
 namespace {

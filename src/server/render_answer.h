@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 
 namespace deepinfer {
 

@@ -1,6 +1,6 @@
 #include "server/response_common.h"
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 
 namespace deepinfer {
 

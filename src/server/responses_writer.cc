@@ -4,7 +4,7 @@
 #include <boost/json.hpp>
 #include <utility>
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 #include "text/json_text.h"
 #include "text/python_json.h"
 

@@ -2,11 +2,11 @@
 #include <ctime>
 #include <utility>
 
+#include "base/json_writer.h"
 #include "base/philox.h"
 #include "server/completions_request.h"
 #include "server/error_response.h"
 #include "server/generation.h"
-#include "server/json_writer.h"
 #include "server/output_grammar.h"
 #include "server/prepare_chat.h"
 #include "server/render_answer.h"

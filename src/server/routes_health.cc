@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json_writer.h"
 #include "server/error_response.h"
-#include "server/json_writer.h"
 #include "server/request_id.h"
 #include "server/routes.h"
 #include "server/server_state.h"

@@ -1,8 +1,8 @@
 // GET /version, /metrics and /openapi.json (api.md §15, §16).
 #include <utility>
 
+#include "base/json_writer.h"
 #include "base/version.h"
-#include "server/json_writer.h"
 #include "server/openapi.h"
 #include "server/routes.h"
 #include "server/server_state.h"

@@ -1,11 +1,11 @@
 // POST /v1/messages, its count of tokens and its render form (api.md §10).
 #include <utility>
 
+#include "base/json_writer.h"
 #include "server/block_answer.h"
 #include "server/chat_format.h"
 #include "server/error_response.h"
 #include "server/generation.h"
-#include "server/json_writer.h"
 #include "server/messages_request.h"
 #include "server/messages_writer.h"
 #include "server/prepare_chat.h"

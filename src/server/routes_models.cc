@@ -4,9 +4,9 @@
 
 #include <utility>
 
+#include "base/json_writer.h"
 #include "server/api_error.h"
 #include "server/error_response.h"
-#include "server/json_writer.h"
 #include "server/routes.h"
 #include "server/server_state.h"
 

@@ -2,11 +2,11 @@
 #include <ctime>
 #include <utility>
 
+#include "base/json_writer.h"
 #include "server/block_answer.h"
 #include "server/chat_format.h"
 #include "server/error_response.h"
 #include "server/generation.h"
-#include "server/json_writer.h"
 #include "server/prepare_chat.h"
 #include "server/render_answer.h"
 #include "server/request_id.h"

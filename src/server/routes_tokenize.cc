@@ -2,11 +2,11 @@
 #include <boost/json.hpp>
 #include <utility>
 
+#include "base/json_writer.h"
 #include "server/completions_request.h"
 #include "server/error_response.h"
 #include "server/field_reader.h"
 #include "server/json_body.h"
-#include "server/json_writer.h"
 #include "server/prepare_chat.h"
 #include "server/routes.h"
 #include "text/special_tokens.h"

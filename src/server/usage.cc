@@ -1,6 +1,6 @@
 #include "server/usage.h"
 
-#include "server/json_writer.h"
+#include "base/json_writer.h"
 
 namespace deepinfer {
 void WriteUsageExtension(const UsageCounts& usage, JsonWriter* json) {

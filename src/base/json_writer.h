@@ -1,5 +1,5 @@
 // Appends JSON text without building a document; commas are placed by the writer.
-// Thread rule: one writer, one thread. Owner: the function that builds one body.
+// Thread rule: one writer, one thread. Owner: the function that builds one text.
 #pragma once
 
 #include <cstdint>
