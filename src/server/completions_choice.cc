@@ -111,6 +111,12 @@ ChoiceProgress CompletionsChoice::Take(const TokenEvent& event) {
   std::vector<OutputEvent> events;
   tokens_.Take(event, &events);
   Absorb(events);
+  // One entry for each committed token, the end token too: clients that score a prompt count on
+  // exactly one behind it (api.md §8).
+  const bool has_end_token = event.stop_token_id >= 0 && tokens_.stop_string().empty();
+  if (settings_.logprobs && has_end_token && !event.logprobs.empty()) {
+    logprobs_.Add(event.stop_token_id, &event.logprobs.back(), &num_nan_logprobs_);
+  }
   if (tokens_.hit_deadline() && num_written_bytes_ > 0) tokens_.GiveUp();
   return tokens_.progress();
 }
@@ -165,7 +171,7 @@ std::string CompletionsChoice::Chunk(std::string_view text, bool finishes,
   json.Field("index", settings_.index);
   json.Field("text", text);
   json.Key("logprobs");
-  if (settings_.logprobs && !finishes) {
+  if (settings_.logprobs && (!finishes || logprobs_.has_new())) {
     json.Raw(logprobs_.TakeNew());
   } else {
     json.Null();

@@ -29,6 +29,7 @@ class CompletionLogprobs {
   // since the last call.
   std::string All() const { return Json(0); }
   std::string TakeNew();
+  bool has_new() const { return num_taken_ < entries_.size(); }
 
  private:
   struct Entry {

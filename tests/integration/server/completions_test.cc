@@ -99,6 +99,23 @@ TEST_F(CompletionsTest, EchoWithLogprobsGivesPromptValuesAndOneToken) {
   EXPECT_EQ(values.size(), logprobs.at("tokens").as_array().size());
 }
 
+TEST_F(CompletionsTest, AnEndTokenHasItsLogprobToo) {
+  Start();
+  worker_->SetOutput({});  // the end token at once
+  const json::object body = CompletionsBody({{"max_tokens", 1}, {"echo", true}, {"logprobs", 1}});
+  const json::value logprobs = ParseBody(Post(kPath, body)).at("choices").at(0).at("logprobs");
+  EXPECT_EQ(logprobs.at("token_logprobs").as_array().size(), Encode("Once").size() + 1);
+  EXPECT_EQ(logprobs.at("tokens").as_array().back(), "<｜end▁of▁sentence｜>");
+  json::object streamed = body;
+  streamed["stream"] = true;
+  size_t streamed_values = 0;
+  for (const json::value& event : ParseEvents(Post(kPath, streamed))) {
+    const json::value& part = event.at("choices").at(0).at("logprobs");
+    if (part.is_object()) streamed_values += part.at("token_logprobs").as_array().size();
+  }
+  EXPECT_EQ(streamed_values, Encode("Once").size() + 1);
+}
+
 TEST_F(CompletionsTest, RenderShowsIdsAndRunsNothing) {
   Start();
   const json::value body =
