@@ -130,6 +130,44 @@ class WordsTest(CheckTest):
         self.assert_line_rejected("host of a registry", "pip install -i https://pypi.org/simple x")
 
 
+class BugCasesTest(CheckTest):
+    COUNTS = (("A", 12), ("B", 24), ("C", 6), ("D", 8), ("E", 11), ("F", 10), ("G", 5), ("H", 3),
+              ("I", 4), ("J", 7), ("K", 7), ("L", 2))
+
+    def setUp(self):
+        super().setUp()
+        self.rows = ["| %s-%02d | symptom | none: not there yet |" % (letter, number)
+                     for letter, count in self.COUNTS for number in range(1, count + 1)]
+        self.rows[0] = "| A-01 | symptom | `A01_Held` |"
+        self.write("tests/a_test.cc", "TEST(X, A01_Held) {}\n")
+
+    def page(self, rows):
+        self.write("docs/bug_cases.md", "\n".join(rows) + "\n")
+
+    def test_accepts_a_whole_page(self):
+        self.page(self.rows)
+        self.assert_clean("check_bug_cases.py", str(self.root))
+
+    def test_rejects_a_missing_row(self):
+        self.page(self.rows[:-1])
+        self.assert_rejects("L02", "check_bug_cases.py", str(self.root))
+
+    def test_rejects_a_test_that_is_not_there(self):
+        self.rows[1] = "| A-02 | symptom | `SomethingElse` |"
+        self.page(self.rows)
+        self.assert_rejects("SomethingElse", "check_bug_cases.py", str(self.root))
+
+    def test_rejects_a_test_that_no_row_names(self):
+        self.page(self.rows)
+        self.write("tests/b_test.cc", "TEST(X, B02_Other) {}\n")
+        self.assert_rejects("B02_Other", "check_bug_cases.py", str(self.root))
+
+    def test_rejects_a_row_without_test_or_reason(self):
+        self.rows[2] = "| A-03 | symptom | later |"
+        self.page(self.rows)
+        self.assert_rejects("A03", "check_bug_cases.py", str(self.root))
+
+
 class CitationsTest(CheckTest):
     def setUp(self):
         super().setUp()

@@ -1,0 +1,387 @@
+"""Failures that users reported against inference servers, one test per row of docs/bug_cases.md:
+those that need a running server with the demo model, forced outputs and a real cache."""
+
+import concurrent.futures
+import http.client
+import json
+import socket
+import threading
+import time
+import unittest
+
+import support
+from support import Server
+from serve_test import chat, request, start_endless
+
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+                   "required": ["city"]}}}
+# Long enough that its beginning is worth keeping: hits below 256 tokens run cold.
+LONG = " ".join("Fact %d: the number of drawer %d is %d." % (i, i, i * 7) for i in range(60))
+
+
+def call_text(name="get_weather", reasoning="", content="", **arguments):
+    lines = ["<｜DSML｜ parameter name=\"%s\" string=\"%s\">%s</｜DSML｜ parameter>\n" % (
+        key, "true" if isinstance(value, str) else "false",
+        value if isinstance(value, str) else json.dumps(value))
+        for key, value in arguments.items()]
+    return "%s%s\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"%s\">\n%s</｜DSML｜ invoke>\n</｜DSML｜ calls>" % (
+        reasoning + "</think>" if reasoning else "", content, name, "".join(lines))
+
+
+def events_of(raw):
+    """(name, JSON) of every named event of a stream."""
+    found = []
+    for block in raw.decode().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "data" in lines and lines["data"] != "[DONE]":
+            found.append((lines.get("event", ""), json.loads(lines["data"])))
+    return found
+
+
+class BugCases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--enable-test-hooks", "--replay", "exact", "--max-num-seqs", "16")
+        cls.addClassCleanup(cls.server.__exit__)
+
+    def post(self, path, body, status=200, server=None):
+        got, answer = request(server or self.server, "POST", path, body)
+        self.assertEqual(got, status, answer)
+        return answer
+
+    def metric(self, name, **labels):
+        status, text = request(self.server, "GET", "/metrics")
+        self.assertEqual(status, 200)
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.decode().splitlines()
+                   if line.startswith("deepinfer:%s{" % name) and
+                   all('%s="%s"' % pair in line for pair in labels.items()))
+
+    def expect_alive(self):
+        """The next request succeeds and nothing is left behind."""
+        self.post(CHAT, chat("Hello", max_tokens=2))
+        deadline = time.monotonic() + support.TIMEOUT_S
+        while self.metric("num_requests_running") or self.metric("blocks_in_use"):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def forced(self, text, **fields):
+        return chat("Go on.", test_force_text=text, **fields)
+
+    # --- B: tool calls and reasoning
+
+    def test_B08_secondTurnOnOneConnectionStartsClean(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=support.TIMEOUT_S)
+        contents = []
+        for text in ("First." + call_text(city="Oslo"), "Second, plain."):
+            connection.request("POST", CHAT, json.dumps(self.forced(text, tools=[WEATHER])),
+                               {"Content-Type": "application/json"})
+            message = json.loads(connection.getresponse().read())["choices"][0]["message"]
+            contents.append((message["content"], bool(message.get("tool_calls"))))
+        connection.close()
+        self.assertEqual(contents, [("First.", True), ("Second, plain.", False)])
+
+    def test_B13_historyArgumentsThatAreNotJson(self):
+        for arguments in ("{", "", "null", "[1]", "not json", '{"a":'):
+            body = chat("x", tools=[WEATHER], max_tokens=4)
+            body["messages"] += [
+                {"role": "assistant", "content": None, "tool_calls": [
+                    {"id": "c1", "type": "function",
+                     "function": {"name": "get_weather", "arguments": arguments}}]},
+                {"role": "tool", "tool_call_id": "c1", "content": "bad call"}]
+            self.post(CHAT, body)
+        self.expect_alive()
+
+    def test_B14_anAgentThatReplaysItsBrokenCallGoesOn(self):
+        messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
+        for turn in range(5):
+            answer = self.post(CHAT, {**self.forced(
+                "Trying.\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"get_weather\">\n<｜DSML｜ parameter "
+                "name=\"city\" string=\"false\">{broken</｜DSML｜ parameter>\n</｜DSML｜ invoke>"),
+                "messages": messages, "tools": [WEATHER]})
+            message = answer["choices"][0]["message"]
+            messages.append(message)
+            for call in message.get("tool_calls") or []:
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": "bad"})
+            messages.append({"role": "user", "content": "Again %d" % turn})
+        self.post(CHAT, {**chat("x", max_tokens=3), "messages": messages, "tools": [WEATHER]})
+
+    def test_B15_outputThatIsNotJsonIsData(self):
+        for repeat in range(15):
+            value = "{not json" if repeat == 7 else {"degrees": repeat}
+            text = call_text(city="Oslo", details=value)
+            answer = self.post(CHAT, self.forced(text, tools=[WEATHER]))
+            (call,) = answer["choices"][0]["message"]["tool_calls"]
+            self.assertEqual(json.loads(call["function"]["arguments"])["city"], "Oslo")
+
+    def test_B16_missingReasoningPassback(self):
+        body = chat("x", tools=[WEATHER], max_tokens=4, thinking={"type": "enabled"})
+        body["messages"] += [
+            {"role": "assistant", "content": "", "tool_calls": [
+                {"id": "c1", "type": "function",
+                 "function": {"name": "get_weather", "arguments": '{"city":"Oslo"}'}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
+        self.post(CHAT, body)
+        with Server("--strict-reasoning-passback") as strict:
+            answer = self.post(CHAT, body, 400, strict)
+            self.assertIn("reasoning_content", json.dumps(answer["error"]))
+            body["messages"][1]["reasoning_content"] = "I look."
+            self.post(CHAT, body, 200, strict)
+
+    def test_B17_toolLoopWithReasoningSentBackReusesItsPrefix(self):
+        messages = [{"role": "user", "content": LONG + " Which drawers matter?"}]
+        cached = []
+        for turn in range(3):
+            answer = self.post(CHAT, {**self.forced(
+                call_text(reasoning="Round %d." % turn, city="Oslo %d" % turn)),
+                "thinking": {"type": "enabled"}, "messages": messages, "tools": [WEATHER]})
+            message = answer["choices"][0]["message"]
+            self.assertEqual(message["reasoning_content"], "Round %d." % turn)
+            messages += [message, {"role": "tool", "content": "sunny",
+                                   "tool_call_id": message["tool_calls"][0]["id"]}]
+            cached.append(answer["usage"]["prompt_cache_hit_tokens"])
+        self.assertGreater(min(cached[1:]), 0, cached)
+        rendered = self.post(CHAT + "/render", {**chat("x"), "thinking": {"type": "enabled"},
+                                                "messages": messages, "tools": [WEATHER]})
+        for turn in range(3):
+            self.assertIn("Round %d." % turn, rendered["prompt"])
+
+    # --- D: usage counts of the Messages API
+
+    def messages_body(self, text, **fields):
+        return {"model": "deepinfer-tiny", "max_tokens": 4, "temperature": 0, "system": text + LONG,
+                "thinking": {"type": "disabled"},
+                "messages": [{"role": "user", "content": "Which one?"}], **fields}
+
+    def test_D04_cacheReadsOfASecondMessage(self):
+        marked = self.messages_body("D04 ")
+        marked["messages"][0]["content"] = [
+            {"type": "text", "text": "Which one?", "cache_control": {"type": "ephemeral"}}]
+        first, second = (self.post(MESSAGES, marked)["usage"] for _ in range(2))
+        for usage in (first, second):
+            extension = usage["deepinfer"]
+            self.assertEqual(usage["cache_read_input_tokens"], extension["cached_tokens"])
+            self.assertEqual(usage["input_tokens"] + usage["cache_creation_input_tokens"],
+                             extension["computed_tokens"])
+        self.assertEqual(first["cache_read_input_tokens"], 0)
+        self.assertGreater(second["cache_read_input_tokens"], 0)
+        plain = self.post(MESSAGES, self.messages_body("D04 "))["usage"]
+        self.assertEqual(plain["cache_creation_input_tokens"], 0)
+
+    def test_D05_cacheFieldsAtBothEndsOfAStream(self):
+        body = self.messages_body("D05 ", stream=True)
+        self.post(MESSAGES, body)
+        events = dict(events_of(self.post(MESSAGES, body)))
+        start = events["message_start"]["message"]["usage"]
+        delta = events["message_delta"]["usage"]
+        for field in ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens"):
+            self.assertEqual(start[field], delta[field], field)
+        self.assertGreater(start["cache_read_input_tokens"], 0)
+
+    def test_D06_thinkingAndCacheReadsTogether(self):
+        body = self.messages_body("D06 ", max_tokens=50, thinking={"type": "enabled", "budget_tokens": 1024},
+                                  test_force_text="Thought.</think>Answer.")
+        self.post(MESSAGES, body)
+        answer = self.post(MESSAGES, body)
+        self.assertEqual([block["type"] for block in answer["content"]], ["thinking", "text"])
+        self.assertGreater(answer["usage"]["cache_read_input_tokens"], 0)
+        self.assertGreater(answer["usage"]["output_tokens_details"]["thinking_tokens"], 0)
+
+    # --- E: cancellation
+
+    def test_E03_prefixStaysValidBehindAnAbort(self):
+        history = [{"role": "user", "content": "E03 " + LONG}]
+        body = {**chat("x", max_tokens=4000, ignore_eos=True, stream=True), "messages": history}
+        data = json.dumps(body).encode()
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=support.TIMEOUT_S) as s:
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                      b"Content-Length: %d\r\n\r\n" % len(data) + data)
+            while b'"content":"' not in s.recv(65536):
+                pass
+        history += [{"role": "assistant", "content": "Cut."}, {"role": "user", "content": "Go on"}]
+        usage = self.post(CHAT, {**chat("x", max_tokens=4), "messages": history})["usage"]
+        self.assertGreater(usage["prompt_cache_hit_tokens"], 0)
+        self.assertLess(usage["prompt_cache_miss_tokens"], usage["prompt_tokens"] / 2)
+        self.expect_alive()
+
+    # --- F: limits
+
+    def test_F09_aLongPromptDoesNotStopRunningStreams(self):
+        received = [0] * 3
+        sockets = [start_endless(self.server) for _ in received]
+        stop = threading.Event()
+
+        def read(index):
+            while not stop.is_set():
+                data = sockets[index].recv(65536)
+                if not data:
+                    return
+                received[index] += data.count(b"data: {")
+
+        readers = [threading.Thread(target=read, args=(i,)) for i in range(len(received))]
+        try:
+            for reader in readers:
+                reader.start()
+            deadline = time.monotonic() + support.TIMEOUT_S
+            while not all(received):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            steps = self.metric("engine_steps_total")
+            before = list(received)
+            self.post(CHAT, chat("F09 " + "word " * 3500, max_tokens=1))
+            steps = self.metric("engine_steps_total") - steps
+            moved = [after - start for after, start in zip(received, before)]
+        finally:
+            stop.set()
+            for s in sockets:
+                s.shutdown(socket.SHUT_RDWR)
+            for reader in readers:
+                reader.join()
+            for s in sockets:
+                s.close()
+        # Every stream got tokens in most of the steps that the prompt took.
+        self.assertGreater(steps, 8)
+        self.assertGreater(min(moved), steps / 8, (moved, steps))
+        self.expect_alive()
+
+    def test_F09_manyRequestsAtOnceLeaveHealthAlone(self):
+        statuses = []
+
+        def one(_):
+            return request(self.server, "POST", CHAT, chat("Hi", max_tokens=1))[0]
+
+        with concurrent.futures.ThreadPoolExecutor(64) as pool:
+            work = [pool.submit(one, i) for i in range(320)]
+            for _ in range(20):
+                self.assertEqual(request(self.server, "GET", "/health")[0], 200)
+            statuses = [item.result() for item in work]
+        self.assertLessEqual(set(statuses), {200, 429, 503})
+        self.assertGreater(statuses.count(200), 0)
+        self.expect_alive()
+
+    # --- I: structured output
+
+    def schema(self, schema, **fields):
+        return chat("Write json.", max_tokens=8, response_format={
+            "type": "json_schema", "json_schema": {"name": "x", "schema": schema, **fields}})
+
+    def test_I01_propertyThatIsNoSchemaIs400WithItsPath(self):
+        answer = self.post(CHAT, self.schema({"type": "object", "properties": {"foo": "bar"}}), 400)
+        self.assertEqual(answer["error"]["param"], "response_format.json_schema.schema")
+        self.assertIn('"bar"', answer["error"]["message"])
+        self.expect_alive()
+
+    def test_I02_aGrammarThatFailsEndsOnlyItsRequest(self):
+        with start_endless(self.server) as s:
+            while b"data: {" not in s.recv(65536):
+                pass
+            for _ in range(5):
+                answer = self.post(CHAT, chat("x", structured_outputs={"grammar": "root ::= ("}), 400)
+                self.assertEqual(answer["error"]["code"], "invalid_schema")
+            self.assertIn(b"data: {", s.recv(65536))
+        self.expect_alive()
+
+    def test_I03_malformedConstraintsAre400(self):
+        schemas = [{"type": "not-a-type"}, {"$ref": "#/$defs/none"}, {"type": "object", "required": "x"},
+                   {"type": "array", "items": 5}, {"enum": []}, {"type": "string", "pattern": "("},
+                   {"anyOf": "x"}, {"type": "object", "properties": []}]
+        for schema in schemas:
+            answer = self.post(CHAT, self.schema(schema), 400)
+            self.assertTrue(answer["error"]["message"], schema)
+        recursive = {"$defs": {"node": {"type": "object", "properties": {
+            "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}}}},
+            "$ref": "#/$defs/node"}
+        status, _ = request(self.server, "POST", CHAT, self.schema(recursive))
+        self.assertIn(status, (200, 400))
+        self.expect_alive()
+
+    def test_I04_aPatternThatCannotBeEnforcedFailsClosed(self):
+        self.post(CHAT, self.schema({"type": "object", "additionalProperties": False, "required": ["a"],
+                                     "properties": {"a": {"type": "string", "pattern": r"^(?<=x)\Ky$"}}},
+                                    strict=True), 400)
+
+    # --- J: Responses and Messages
+
+    def responses_body(self, text, **fields):
+        return {"model": "deepinfer-tiny", "input": "Go on.", "temperature": 0,
+                "reasoning": {"effort": "high"}, "test_force_text": text, **fields}
+
+    def test_J01_idsAreEqualInStreamAndResponse(self):
+        tools = [{"type": "function", "name": "get_weather", "parameters": {
+            "type": "object", "properties": {"city": {"type": "string"}}}},
+            {"type": "custom", "name": "patch"}]
+        text = "Think.</think>Text." + call_text(city="Oslo")
+        for forced, kind in ((text, "function_call"),
+                             ("Think.</think>" + call_text("patch", input="*** a"), "custom_tool_call")):
+            events = events_of(self.post(RESPONSES, self.responses_body(forced, tools=tools, stream=True)))
+            final = events[-1][1]["response"]
+            added = [e["item"] for name, e in events if name == "response.output_item.added"]
+            self.assertEqual([item["id"] for item in added], [item["id"] for item in final["output"]])
+            (call,) = [item for item in final["output"] if item["type"] == kind]
+            (first,) = [item for item in added if item["type"] == kind]
+            self.assertEqual(call["call_id"], first["call_id"])
+
+    def test_J02_noTextIsLostWhateverTheCommit(self):
+        text = "Think it over.</think>Some text." + call_text(city="Oslo")
+        tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]
+        for commit in (1, 3, "all"):
+            events = events_of(self.post(RESPONSES, self.responses_body(
+                text, tools=tools, stream=True, test_commit=commit)))
+            self.assertEqual([e["sequence_number"] for _, e in events], list(range(len(events))))
+            joined = {}
+            for name, event in events:
+                if name.endswith(".delta"):
+                    joined[name] = joined.get(name, "") + event["delta"]
+            self.assertEqual(joined["response.reasoning_text.delta"], "Think it over.")
+            self.assertEqual(joined["response.output_text.delta"], "Some text.")
+            self.assertEqual(json.loads(joined["response.function_call_arguments.delta"]), {"city": "Oslo"})
+            names = [name for name, _ in events]
+            for done in ("response.reasoning_text.done", "response.output_text.done",
+                         "response.function_call_arguments.done"):
+                self.assertEqual(names.count(done), 1, done)
+
+    def test_J03_invalidPromptsFillTheErrorAndCount(self):
+        before = self.metric("requests_total", outcome="error")
+        for body in ({"input": []}, {"input": [{"type": "message", "role": "user", "content": 5}]}):
+            answer = self.post(RESPONSES, {"model": "deepinfer-tiny", "stream": True, **body}, 400)
+            self.assertTrue(answer["error"]["code"] and answer["error"]["message"])
+        self.assertEqual(self.metric("requests_total", outcome="error"), before + 2)
+
+    def test_J04_countTokensEqualsARealRequest(self):
+        tool = {"name": "look_up", "description": "Looks up", "input_schema": {
+            "type": "object", "properties": {"word": {"type": "string"}}}}
+        for words in (10, 1000, 3500):
+            for thinking in ("enabled", "disabled"):
+                body = {"model": "deepinfer-tiny", "tools": [tool], "thinking": {"type": thinking},
+                        "messages": [{"role": "user", "content": "word " * words}]}
+                counted = self.post(MESSAGES + "/count_tokens", body)["input_tokens"]
+                usage = self.post(MESSAGES, {**body, "max_tokens": 1})["usage"]
+                self.assertEqual(counted, usage["input_tokens"] + usage["cache_read_input_tokens"] +
+                                 usage["cache_creation_input_tokens"])
+
+    # --- K: speculative decoding
+
+    def test_K05_aToolLoopGivesTheSameTokensWithAndWithoutDrafts(self):
+        def loop(server):
+            messages = [{"role": "user", "content": "What is the weather in Oslo?"}]
+            ids = []
+            for turn in range(4):
+                answer = self.post(CHAT, {**chat("x", max_tokens=40, frequency_penalty=0.5,
+                                                 return_token_ids=True),
+                                          "messages": messages, "tools": [WEATHER]}, 200, server)
+                ids.append(answer["choices"][0]["token_ids"])
+                message = answer["choices"][0]["message"]
+                messages.append(message)
+                for call in message.get("tool_calls") or []:
+                    messages.append({"role": "tool", "tool_call_id": call["id"], "content": "sunny"})
+                messages.append({"role": "user", "content": "And in Rome, %d?" % turn})
+            return ids
+
+        with Server("--spec", "off", "--replay", "exact") as plain, Server("--replay", "exact") as drafting:
+            self.assertEqual(loop(plain), loop(drafting))
+
+
+if __name__ == "__main__":
+    unittest.main()
