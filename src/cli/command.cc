@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/ledger.h"
 
 namespace deepinfer {
 
@@ -28,6 +29,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
   commands.push_back(MakeGenerateCommand());
   commands.push_back(MakeCalibrateCommand());
   commands.push_back(MakeKvCommand());
+  commands.push_back(MakeLedgerCommand());
   commands.push_back(MakeWorkerCommand());
   commands.push_back(MakeGatewayCommand());
   commands.push_back(MakeClusterCommand());

@@ -52,6 +52,7 @@ void ServeFlags::Register(CLI::App* command) {
   RegisterGrammars(command);
   RegisterAccess(command);
   RegisterOperations(command);
+  RegisterAccount(command);
   RegisterLogs(command);
   RegisterCompatibility(command);
 }
@@ -162,6 +163,8 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   c->add_flag("--forced-tools-in-thinking", server.chat.forced_tools_in_thinking,
               "Allow tool_choice required and named in thinking mode");
   c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
+  c->add_flag("--strict-reasoning-passback", strict_reasoning_passback_,
+              "Refuse a history turn with calls whose reasoning was left out");
   c->add_flag("--drop-server-tools", server.chat.drop_server_tools,
               "Messages: leave out tools the service would run instead of refusing them");
   Choice(c, "--anthropic-any", &anthropic_any_, {"force", "auto"},
@@ -211,6 +214,17 @@ void ServeFlags::RegisterLogs(CLI::App* c) {
   Choice(c, "--log-format", &log_format_, {"text", "json"}, "Form of log lines");
   Choice(c, "--log-level", &log_level_, {"debug", "info", "warning", "error", "off"},
          "Least severe level that is logged");
+}
+
+void ServeFlags::RegisterAccount(CLI::App* c) {
+  c->add_option("--ledger", server.ledger_folder,
+                "Folder for one line per request; none by default");
+  c->add_option("--price-book", price_book_,
+                "Prices of tokens: id of a shipped book, a file, or none")
+      ->capture_default_str();
+  Choice(c, "--web-pages", &web_pages_, {"auto", "on", "off"},
+         "Chat page and dashboard; auto: where only this machine can reach the server");
+  c->add_option("--run-id", server.run_id, "Label of the lines of this run");
 }
 
 void ServeFlags::RegisterOperations(CLI::App* c) {
@@ -348,6 +362,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.chat.max_tokens_limit_thinking = s.chat.max_tokens_limit_plain;
   s.chat.sampling_policy =
       sampling_policy_ == "deepseek" ? SamplingPolicy::kDeepSeek : SamplingPolicy::kHonour;
+  if (strict_reasoning_passback_) s.chat.reasoning_passback = ReasoningPassback::kReject;
   server.chat.messages_any_forces = anthropic_any_ == "force";
   server.chat.messages_prefill = anthropic_prefill_ == "on";
   s.chat.default_sampling_mode = sampling_mode_ == "strict"      ? SamplingMode::kStrict
@@ -364,6 +379,11 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.raw_prompt_specials = raw_prompt_specials_ == "on";
   s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
   s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
+  s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
+  if (price_book_ != "none") {
+    DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
+    s.price_book = std::make_shared<const PriceBook>(std::move(book));
+  }
   s.request_timeout = Milliseconds(timeout_s_);
   s.queue_timeout = Milliseconds(queue_timeout_s_);
   s.sse_ping_interval = Milliseconds(ping_interval_s_);

@@ -48,6 +48,7 @@ struct ServeFlags {
   void RegisterGrammars(CLI::App* command);
   void RegisterAccess(CLI::App* command);
   void RegisterOperations(CLI::App* command);
+  void RegisterAccount(CLI::App* command);
   void RegisterCompatibility(CLI::App* command);
 
   std::vector<std::string> served_names_;
@@ -59,6 +60,7 @@ struct ServeFlags {
   std::string default_effort_ = "high";
   int32_t default_max_tokens_ = 0;
   std::string sampling_policy_ = "honour";
+  bool strict_reasoning_passback_ = false;
   std::string anthropic_any_ = "force";
   std::string anthropic_prefill_ = "off";
   std::string sampling_mode_ = "auto";
@@ -72,6 +74,8 @@ struct ServeFlags {
   std::string usage_extension_ = "on";
   std::string raw_prompt_specials_ = "on";
   std::string metrics_compat_ = "vllm";
+  std::string web_pages_ = "auto";
+  std::string price_book_{kDefaultPriceBook};
   std::string log_requests_ = "meta";
   std::string log_format_ = "text";
   std::string log_level_ = "info";

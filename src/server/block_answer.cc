@@ -76,9 +76,7 @@ void BlockAnswer::Abort(const ApiError& error, std::string_view request_id,
 UsageCounts BlockAnswer::usage() const {
   UsageCounts usage;
   TakePromptCounters(tokens_.counters(), &usage);
-  AddOutputCounters(tokens_.counters(), &usage);
-  usage.completion_tokens = tokens_.completion_tokens();
-  usage.reasoning_tokens = tokens_.reasoning_tokens();
+  tokens_.AddOutputTo(&usage);
   usage.image_tokens = options_.image_tokens;
   return usage;
 }

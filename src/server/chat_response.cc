@@ -92,9 +92,7 @@ UsageCounts ChatResponse::Impl::Usage() const {
       TakePromptCounters(choice.tokens().counters(), &usage);
       has_prompt = true;
     }
-    AddOutputCounters(choice.tokens().counters(), &usage);
-    usage.completion_tokens += choice.tokens().completion_tokens();
-    usage.reasoning_tokens += choice.tokens().reasoning_tokens();
+    choice.tokens().AddOutputTo(&usage);
   }
   usage.image_tokens = options.image_tokens;
   return usage;

@@ -20,6 +20,34 @@ void ChoiceTokens::Take(const TokenEvent& event, std::vector<OutputEvent>* out) 
   End(event);
 }
 
+void ChoiceTokens::TakeId(int32_t id, std::vector<OutputEvent>* out) {
+  const OutputStage before = pipeline_.stage();
+  const int64_t reasoning_before = pipeline_.counts().reasoning;
+  const bool is_end = id == settings_.eos_token_id;
+  // An end token the request told to ignore is still never text.
+  if (is_end) {
+    pipeline_.SkipToken();
+  } else {
+    pipeline_.Push({&id, 1}, out);
+  }
+  if (pipeline_.counts().reasoning > reasoning_before) return;
+  const bool closes_reasoning =
+      before == OutputStage::kReasoning && id == settings_.parser.think_end_id;
+  if (is_end || closes_reasoning || before == OutputStage::kDone) {
+    ++num_control_tokens_;
+  } else if (before == OutputStage::kTools || pipeline_.stage() == OutputStage::kTools) {
+    ++num_tool_tokens_;
+  }
+}
+
+void ChoiceTokens::AddOutputTo(UsageCounts* usage) const {
+  AddOutputCounters(counters_, usage);
+  usage->completion_tokens += completion_tokens();
+  usage->reasoning_tokens += reasoning_tokens();
+  usage->tool_tokens += num_tool_tokens_;
+  usage->control_tokens += num_control_tokens_ + num_end_tokens_;
+}
+
 void ChoiceTokens::TakeIds(const TokenEvent& event, std::vector<OutputEvent>* out) {
   std::span<const int32_t> ids = event.ids;
   const bool has_end_token =
@@ -32,12 +60,7 @@ void ChoiceTokens::TakeIds(const TokenEvent& event, std::vector<OutputEvent>* ou
       ledger_.Add(id,
                   num_taken < event.logprobs.size() ? event.logprobs[num_taken] : TokenLogprobs());
     }
-    // An end token the request told to ignore is still never text.
-    if (id == settings_.eos_token_id) {
-      pipeline_.SkipToken();
-    } else {
-      pipeline_.Push(ids.subspan(num_taken, 1), out);
-    }
+    TakeId(id, out);
     ++num_taken;
   }
   if (has_end_token && !pipeline_.stopped()) {

@@ -10,6 +10,7 @@
 #include "engine/request.h"
 #include "server/response_common.h"
 #include "server/token_ledger.h"
+#include "server/usage.h"
 #include "text/output_pipeline.h"
 
 namespace deepinfer {
@@ -47,6 +48,8 @@ class ChoiceTokens {
   // Committed tokens up to the end: a completed stop string, or the end token, included.
   int64_t completion_tokens() const { return pipeline_.counts().taken + num_end_tokens_; }
   int64_t reasoning_tokens() const { return pipeline_.counts().reasoning; }
+  // Adds the output side of this choice: committed tokens by class, and drafts.
+  void AddOutputTo(UsageCounts* usage) const;
   const std::vector<int32_t>& ids() const { return ids_; }  // empty unless kept
 
   // Id and log-probabilities of a token an event names; only with logprobs.
@@ -55,6 +58,8 @@ class ChoiceTokens {
   void ReleaseRecords(const std::vector<OutputEvent>& events);
 
  private:
+  // Takes one id; its class follows from where the parser was before and after.
+  void TakeId(int32_t id, std::vector<OutputEvent>* out);
   void TakeIds(const TokenEvent& event, std::vector<OutputEvent>* out);
   void End(const TokenEvent& event);
 
@@ -66,6 +71,8 @@ class ChoiceTokens {
   ChoiceProgress progress_ = ChoiceProgress::kRunning;
   std::vector<int32_t> ids_;
   int64_t num_end_tokens_ = 0;
+  int64_t num_tool_tokens_ = 0;
+  int64_t num_control_tokens_ = 0;  // end tokens that end nothing, and the marker behind reasoning
   bool hit_deadline_ = false;
 };
 

@@ -54,8 +54,7 @@ UsageCounts CompletionsResponse::Impl::Usage() const {
     bool has_prompt = false;
     for (size_t j = 0; j < per_prompt; ++j) {
       const CompletionsChoice& choice = choices[prompt * per_prompt + j];
-      sum.completion_tokens += choice.tokens().completion_tokens();
-      AddOutputCounters(choice.tokens().counters(), &sum);
+      choice.tokens().AddOutputTo(&sum);
       // Choices of one prompt share it: it counts once, as its first known choice saw it.
       if (has_prompt || choice.tokens().counters().prompt_tokens == 0) continue;
       has_prompt = true;

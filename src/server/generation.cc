@@ -1,10 +1,13 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "server/error_response.h"
 #include "server/output_grammar.h"
 #include "server/request_record.h"
@@ -14,6 +17,8 @@ namespace deepinfer {
 namespace {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr std::chrono::seconds kStall{1};  // economics.md §3
 
 int64_t MicrosBetween(SteadyTime from, SteadyTime to) {
   return std::chrono::duration_cast<std::chrono::microseconds>(to - from).count();
@@ -32,6 +37,55 @@ ApiError ErrorOf(const TokenEvent& event, const std::string& grammar_path) {
   // Its parameters were valid, but together they leave the sampler nothing to choose.
   if (event.status.code() == StatusCode::kInvalidRequest) error.code = "grammar_dead_end";
   return error;
+}
+
+// Time between two events of a choice, shared out to the tokens of the second.
+struct TokenGap {
+  int64_t each_us = 0;
+  int64_t num_tokens = 0;
+};
+
+// 50th, 90th, 99th percentile (nearest rank) and maximum over tokens. Precondition: not empty.
+std::array<int64_t, 4> GapPercentiles(std::vector<TokenGap> gaps) {
+  std::sort(gaps.begin(), gaps.end(),
+            [](const TokenGap& a, const TokenGap& b) { return a.each_us < b.each_us; });
+  int64_t total = 0;
+  for (const TokenGap& gap : gaps) total += gap.num_tokens;
+  std::array<int64_t, 4> result{};
+  constexpr int64_t kPercents[] = {50, 90, 99, 100};
+  size_t at = 0;
+  int64_t seen = gaps[0].num_tokens;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const int64_t rank = (kPercents[i] * total + 99) / 100;
+    while (seen < rank) seen += gaps[++at].num_tokens;
+    result[i] = gaps[at].each_us;
+  }
+  return result;
+}
+
+// Names who may share cached prefixes without giving away what their keys derive from.
+std::string UserNamespace(const Sha256Digest& scope) {
+  constexpr size_t kLength = 32;
+  return Sha256Hex({reinterpret_cast<const char*>(scope.data()), scope.size()}).substr(0, kLength);
+}
+
+void TakeUsage(const UsageCounts& usage, RequestFacts* facts) {
+  // Of a prompt that was cut, only the rows that ran count.
+  facts->prompt_tokens = usage.cached_tokens + usage.computed_tokens;
+  facts->cached_tokens = usage.cached_tokens;
+  facts->cached_by_tier = usage.cached_by_tier;
+  facts->disk_tokens = usage.cached_by_tier[static_cast<size_t>(CacheTier::kDisk)] +
+                       usage.cached_by_tier[static_cast<size_t>(CacheTier::kRemote)];
+  facts->computed_tokens = usage.computed_tokens;
+  facts->replayed_tokens = usage.replayed_tokens;
+  facts->image_tokens = usage.image_tokens;
+  facts->cache_write_tokens = usage.cache_write_tokens;
+  facts->completion_tokens = usage.completion_tokens;
+  facts->reasoning_tokens = usage.reasoning_tokens;
+  facts->tool_tokens = usage.tool_tokens;
+  facts->control_tokens = usage.control_tokens;
+  facts->drafted_tokens = usage.drafted_tokens;
+  facts->draft_accepted_tokens = usage.draft_accepted_tokens;
 }
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -86,8 +140,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Stream pool only.
   std::vector<Choice> choices_;
   SteadyTime first_token_{};
+  SteadyTime last_token_{};
   SteadyTime finished_{};
-  int64_t tokens_at_departure_ = 0;
+  std::vector<TokenGap> gaps_;
+  int64_t num_stalls_ = 0;
+  int64_t num_chunks_ = 0;
   bool accounted_ = false;
   bool stream_started_ = false;
   bool answered_ = false;
@@ -120,6 +177,7 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
     facts.model = plan_.model_name;
     facts.num_choices = static_cast<int32_t>(choices_.size());
     facts.max_tokens = plan_.requests.front().sampling.max_tokens;
+    facts.user_namespace = UserNamespace(plan_.requests.front().cache_scope);
   });
 }
 
@@ -131,11 +189,10 @@ void Generation::Start() {
 void Generation::OnClientGone() {
   client_gone_.store(true, std::memory_order_release);
   for (const Choice& choice : choices_) gateway().Cancel(choice.engine_id);
-  queue_->Post(
-      [self = shared_from_this()] { self->tokens_at_departure_ = self->GeneratedTokens(); });
 }
 
 void Generation::SubmitAll() {
+  record_->Update([](RequestFacts& facts) { facts.admitted = std::chrono::steady_clock::now(); });
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (client_gone_.load(std::memory_order_acquire)) break;
     const EngineRequest& request = plan_.requests[i];
@@ -188,9 +245,13 @@ void Generation::NoteTimes(Choice& choice, const TokenEvent& event) {
   if (event.ids.empty()) return;
   const SteadyTime now = std::chrono::steady_clock::now();
   if (first_token_ == SteadyTime{}) first_token_ = now;
+  last_token_ = now;
   if (choice.last_tokens != SteadyTime{}) {
+    const auto num_tokens = static_cast<int64_t>(event.ids.size());
     state_.metrics.OnTokens(std::chrono::duration<double>(now - choice.last_tokens).count(),
-                            static_cast<int64_t>(event.ids.size()));
+                            num_tokens);
+    gaps_.push_back({MicrosBetween(choice.last_tokens, now) / num_tokens, num_tokens});
+    if (now - choice.last_tokens > kStall) ++num_stalls_;
   }
   choice.last_tokens = now;
 }
@@ -204,6 +265,7 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
       plan_.answer->OnEvent(static_cast<int32_t>(index), event, &events);
   if (plan_.stream) {
     // The engine stops running a request whose client holds too many credits.
+    num_chunks_ += static_cast<int64_t>(events.size());
     for (std::string& one : events) exchange_->Send(std::move(one), event.credit);
   }
   switch (progress) {
@@ -218,6 +280,9 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
       break;
     case ChoiceProgress::kFailed:
       if (event.finish == FinishReason::kError) LogFailure(event.status);
+      if (event.finish == FinishReason::kCancelled) {
+        record_->Update([](RequestFacts& facts) { facts.cancelled_by_server = true; });
+      }
       Fail(ErrorOf(event, plan_.grammar_path));
       return;
   }
@@ -256,6 +321,7 @@ void Generation::Complete() {
   response.headers.push_back(
       {"x-deepinfer-cached-tokens", std::to_string(plan_.answer->usage().cached_tokens)});
   response.body = plan_.answer->Body(state_.options.per_request_metrics ? &metrics : nullptr);
+  record_->Update([](RequestFacts& facts) { facts.num_chunks = 1; });
   exchange_->Respond(std::move(response));
 }
 
@@ -279,6 +345,7 @@ void Generation::Fail(const ApiError& error) {
 }
 
 void Generation::SendAll(std::vector<std::string> events) {
+  record_->Update([&](RequestFacts& facts) { facts.num_chunks += std::ssize(events); });
   for (std::string& event : events) exchange_->Send(std::move(event));
 }
 
@@ -301,21 +368,22 @@ void Generation::ChargeKey(int64_t tokens) {
 
 void Generation::Account(bool cancelled) {
   if (std::exchange(accounted_, true)) return;
-  const UsageCounts usage = plan_.answer->usage();
+  UsageCounts usage = plan_.answer->usage();
   const RequestCounters& counters = choices_.front().counters;
+  // One that was cut before its first token never reached the answer.
+  if (usage.prompt_tokens == 0) TakePromptCounters(counters, &usage);
   const SteadyTime received = exchange_->request().received;
   RequestFacts copy;
   record_->Update([&](RequestFacts& facts) {
     facts.cancelled = cancelled;
-    facts.prompt_tokens = usage.prompt_tokens;
-    facts.cached_tokens = usage.cached_tokens;
-    facts.disk_tokens = usage.cached_by_tier[static_cast<size_t>(CacheTier::kDisk)] +
-                        usage.cached_by_tier[static_cast<size_t>(CacheTier::kRemote)];
+    TakeUsage(usage, &facts);
     facts.cache_miss = MissReasonName(counters.miss_reason);
-    facts.computed_tokens = usage.computed_tokens;
-    facts.replayed_tokens = usage.replayed_tokens;
-    // A client that left sees no usage: everything the engine committed counts.
-    facts.completion_tokens = cancelled ? GeneratedTokens() : usage.completion_tokens;
+    if (cancelled) facts.wasted_tokens = GeneratedTokens() - usage.completion_tokens;
+    facts.num_chunks += num_chunks_;
+    facts.num_stalls = num_stalls_;
+    if (!gaps_.empty()) facts.itl_us = GapPercentiles(std::move(gaps_));
+    facts.first_token = first_token_;
+    facts.last_token = last_token_;
     facts.queue_us = counters.queue_us;
     facts.prefill_us = counters.prefill_us;
     facts.decode_us = counters.decode_us;
@@ -324,7 +392,7 @@ void Generation::Account(bool cancelled) {
     facts.finish_reason = plan_.answer->finish_reason(0);
     copy = facts;
   });
-  ChargeKey(copy.completion_tokens);
+  ChargeKey(copy.completion_tokens + copy.wasted_tokens);
   state_.metrics.OnGeneration(copy);
 }
 
@@ -336,8 +404,8 @@ void Generation::CloseIfEnded() {
   const bool cancelled = !answered_;
   if (cancelled) finished_ = std::chrono::steady_clock::now();
   Account(cancelled);
-  const int64_t useful = cancelled ? tokens_at_departure_ : plan_.answer->usage().completion_tokens;
-  const int64_t wasted = std::max<int64_t>(GeneratedTokens() - useful, 0);
+  const int64_t wasted =
+      std::max<int64_t>(GeneratedTokens() - plan_.answer->usage().completion_tokens, 0);
   state_.metrics.OnWastedTokens(wasted);
   record_->Update([&](RequestFacts& facts) { facts.wasted_tokens = wasted; });
   record_->Leave();

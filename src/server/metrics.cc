@@ -8,6 +8,7 @@
 
 #include "server/engine_metrics.h"
 #include "server/metric_families.h"
+#include "server/number_table.h"
 #include "server/store_metrics.h"
 
 namespace deepinfer {
@@ -56,6 +57,21 @@ std::string_view OutcomeOf(const RequestFacts& facts) {
   if (facts.cancelled || facts.outcome.status == 499) return "cancelled";
   return facts.error_code.empty() ? "ok" : "error";
 }
+
+constexpr const char kRevenueHelp[] = "Money that requests earn under the price book, US dollars.";
+
+constexpr NumberRow<AccountTotals> kAccountCounters[] = {
+    {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 0, AccountTotals>,
+     "class", "hit"},
+    {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 1, AccountTotals>,
+     "class", "miss"},
+    {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 2, AccountTotals>,
+     "class", "output"},
+    {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 3, AccountTotals>,
+     "class", "cache_write"},
+    {"ledger_dropped_total", "Ledger lines that could not be written.",
+     Count<&AccountTotals::ledger_dropped, AccountTotals>},
+};
 
 // Methods outside the common ones share a label value.
 std::string MethodLabel(const std::string& method) {
@@ -157,6 +173,9 @@ struct ServerMetrics::Impl {
   Histograms http_response_size{registry, "http_response_size_bytes", "Response bodies.", labels,
                                 compat};
 
+  std::mutex account_mutex;
+  NumberTable<AccountTotals> account{{}, kAccountCounters, &registry, EngineLabels(), compat, "0"};
+
   std::mutex fields_mutex;
   std::set<std::string> field_labels;  // under fields_mutex
 };
@@ -180,6 +199,10 @@ void ServerMetrics::OnRequest(const RequestFacts& facts) {
   impl_->http_response_size.Get(handler, BytesBuckets())
       .Observe(static_cast<double>(facts.outcome.response_bytes));
   if (!facts.error_code.empty()) OnError(facts.error_code);
+  // Refused before it began; a generation was counted when it ended.
+  if (facts.is_accounted && !facts.generated) {
+    impl_->requests.Get({{"outcome", std::string(OutcomeOf(facts))}}).Increment();
+  }
 }
 
 void ServerMetrics::OnGeneration(const RequestFacts& facts) {
@@ -198,7 +221,8 @@ void ServerMetrics::OnGeneration(const RequestFacts& facts) {
   m.tokens.Get({{"class", "replayed"}}).Increment(count(facts.replayed_tokens));
   if (facts.cancelled) {
     m.cancelled_tokens.Get({{"phase", "prefill"}}).Increment(count(facts.computed_tokens));
-    m.cancelled_tokens.Get({{"phase", "decode"}}).Increment(count(facts.completion_tokens));
+    m.cancelled_tokens.Get({{"phase", "decode"}})
+        .Increment(count(facts.completion_tokens + facts.wasted_tokens));
   }
   m.params_n.Observe(facts.num_choices);
   m.params_max_tokens.Observe(count(facts.max_tokens));
@@ -265,9 +289,14 @@ void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
 }
 
 std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engines,
-                                     const std::vector<StoreStatistics>& stores) {
+                                     const std::vector<StoreStatistics>& stores,
+                                     const AccountTotals& account) {
   impl_->engines.Update(engines);
   impl_->stores.Update(stores);
+  {
+    const std::lock_guard lock(impl_->account_mutex);
+    impl_->account.Show(account);
+  }
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

@@ -2,6 +2,7 @@
 // values come from closed sets. Thread rule: any thread. Owner: server/server_state.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +16,12 @@
 #include "text/output_event.h"
 
 namespace deepinfer {
+
+// Since the start.
+struct AccountTotals {
+  std::array<double, 4> earned_usd{};  // hit, miss, output, cache_write
+  int64_t ledger_dropped = 0;          // lines that could not be written
+};
 
 class ServerMetrics {
  public:
@@ -38,9 +45,10 @@ class ServerMetrics {
   void OnNanLogprobs(int64_t count);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
-  // Text exposition format; the present state of each engine and its persistent cache.
+  // Text exposition format; the present state of each engine, its persistent cache and the account.
   std::string Serialize(const std::vector<EngineStatistics>& engines,
-                        const std::vector<StoreStatistics>& stores = {});
+                        const std::vector<StoreStatistics>& stores = {},
+                        const AccountTotals& account = {});
 
  private:
   struct Impl;

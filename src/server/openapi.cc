@@ -99,6 +99,7 @@ std::string OpenApiDocument() {
   json.Field("title", "DeepInfer").Field("version", kVersion).EndObject();
   json.Key("paths").BeginObject();
   for (const Route& route : AllRoutes()) {
+    if (route.is_page) continue;
     json.Key(route.name).BeginObject();
     WriteOperation(route, json);
     json.EndObject();

@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "server/cache_controls.h"
 #include "server/error_response.h"
+#include "server/request_record.h"
 #include "text/prompt_encoder.h"
 #include "text/tokenizer.h"
 
@@ -99,6 +100,7 @@ ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const Ser
                                    const HttpRequest& http_request, const PreparedChat& prepared) {
   const ChatRequest& request = prepared.request;
   state.metrics.OnUnknownFields(request.unknown_fields);
+  NoteSession(http_request, request.labels);
   if (auto error = CheckModelAllowed(http_request.key, request.model)) {
     return tl::unexpected(std::move(*error));
   }
@@ -112,6 +114,13 @@ ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const Ser
   plan.requests = std::move(*requests);
   plan.grammar_path = prepared.grammar.path;
   return plan;
+}
+
+void NoteSession(const HttpRequest& http_request, const RequestLabels& labels) {
+  if (labels.session_id.empty()) return;
+  http_request.record->Update([&](RequestFacts& facts) {
+    if (facts.session_label.empty()) facts.session_label = labels.session_id;
+  });
 }
 
 void BanWords(const Tokenizer& tokenizer, const std::vector<std::string>& words,

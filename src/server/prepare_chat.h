@@ -38,6 +38,9 @@ ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view b
 ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const ServedModel> model,
                                    const HttpRequest& http_request, const PreparedChat& prepared);
 
+// The session a body names, where no header did.
+void NoteSession(const HttpRequest& http_request, const RequestLabels& labels);
+
 // 403 unless the key may use the model.
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model);
 

@@ -42,4 +42,16 @@ std::string MakeRandomId(std::string_view prefix) {
   return id;
 }
 
+std::string MakeRandomHex128() {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::array<unsigned char, 16> bytes{};
+  DI_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1);
+  std::string hex;
+  for (const unsigned char byte : bytes) {
+    hex += kHex[byte >> 4];
+    hex += kHex[byte & 15];
+  }
+  return hex;
+}
+
 }  // namespace deepinfer

@@ -13,4 +13,7 @@ bool IsValidRequestId(std::string_view id);
 // prefix followed by 24 random letters and digits; unguessable.
 std::string MakeRandomId(std::string_view prefix);
 
+// 128 random bits, 32 hexadecimal digits.
+std::string MakeRandomHex128();
+
 }  // namespace deepinfer

@@ -4,13 +4,17 @@
 // to leave completes it.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "engine/statistics.h"
 #include "server/api_keys.h"
 #include "server/http.h"
 
@@ -29,10 +33,22 @@ struct RequestFacts {
   uint64_t request_bytes = 0;
   HttpOutcome outcome;
 
+  std::chrono::steady_clock::time_point received;
+  bool is_accounted = false;   // of a generating route and past the check of its key
+  std::string work_label;      // Idempotency-Key, or a request id of the client's own
+  std::string body_hash;       // only with a ledger and without work_label
+  std::string trace_id;        // of traceparent
+  std::string session_label;   // of the client
+  std::string user_namespace;  // keyed hash of who may share cached prefixes
+
   bool is_probe = false;  // a health check, which fails as a matter of course during a load
 
-  bool generated = false;  // the fields below are filled
-  bool cancelled = false;  // the client left while tokens were generated
+  bool generated = false;            // the fields below are filled
+  bool cancelled = false;            // the client left while tokens were generated
+  bool cancelled_by_server = false;  // a drain ran out of time
+  std::chrono::steady_clock::time_point admitted;
+  std::chrono::steady_clock::time_point first_token;  // epoch: none came
+  std::chrono::steady_clock::time_point last_token;
   int32_t num_choices = 0;
   int64_t max_tokens = 0;
   int64_t prompt_tokens = 0;
@@ -42,7 +58,20 @@ struct RequestFacts {
   int64_t computed_tokens = 0;
   int64_t replayed_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t wasted_tokens = 0;
+  std::array<int64_t, kNumCacheTiers> cached_by_tier{};
+  int64_t image_tokens = 0;
+  int64_t cache_write_tokens = 0;
+  // Parts of completion_tokens; the rest is content.
+  int64_t reasoning_tokens = 0;
+  int64_t tool_tokens = 0;
+  int64_t control_tokens = 0;
+  int64_t drafted_tokens = 0;
+  int64_t draft_accepted_tokens = 0;
+  int64_t wasted_tokens = 0;  // generated beyond completion_tokens, for nobody
+  int64_t num_chunks = 0;     // writes of the answer
+  // 50th, 90th, 99th percentile and maximum of the time between tokens.
+  std::optional<std::array<int64_t, 4>> itl_us;
+  int64_t num_stalls = 0;  // waits between tokens of more than a second
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t decode_us = 0;

@@ -142,6 +142,35 @@ constexpr Route kRoutes[] = {
      .path = "/openapi.json",
      .pool = RoutePool::kInline,
      .handle = HandleOpenApi},
+    {.name = "/",
+     .method = "GET",
+     .path = "/",
+     .pool = RoutePool::kInline,
+     .handle = HandleChatPage,
+     .needs_key = false,
+     .is_page = true},
+    {.name = "/chat",
+     .method = "GET",
+     .path = "/chat",
+     .pool = RoutePool::kInline,
+     .handle = HandleChatPage,
+     .needs_key = false,
+     .is_page = true},
+    {.name = "/dashboard",
+     .method = "GET",
+     .path = "/dashboard",
+     .pool = RoutePool::kInline,
+     .handle = HandleDashboardPage,
+     .needs_key = false,
+     .is_page = true},
+    {.name = "/assets/{name}",
+     .method = "GET",
+     .path = "/assets/",
+     .pool = RoutePool::kInline,
+     .handle = HandleWebAsset,
+     .takes_suffix = true,
+     .needs_key = false,
+     .is_page = true},
     {.name = "/profile",
      .method = "POST",
      .path = "/profile",
@@ -218,9 +247,10 @@ RouteMatch MatchRoute(std::string_view method, std::string_view path) {
   if (method == "HEAD") method = "GET";
   RouteMatch match;
   for (const Route& route : kRoutes) {
+    const std::string_view seen = route.is_page ? path : canonical;
     const bool hit = route.takes_suffix
-                         ? canonical.size() > route.path.size() && canonical.starts_with(route.path)
-                         : canonical == route.path;
+                         ? seen.size() > route.path.size() && seen.starts_with(route.path)
+                         : seen == route.path;
     if (!hit) continue;
     if (route.method == method) {
       match.route = &route;

@@ -26,6 +26,7 @@ struct Route {
   bool needs_key = true;      // off: probes of the process
   bool needs_model = false;   // 503 until a model is attached
   bool generates = false;     // 503 while draining; counts against the key's limits
+  bool is_page = false;       // matched as sent, without alias prefixes; only with the web pages on
   bool debugs = false;        // only with --debug-endpoints, and where keys are set an admin's
 };
 
@@ -58,6 +59,7 @@ RouteHandler HandleModels, HandleModel;                                    // ro
 RouteHandler HandleTokenize, HandleDetokenize, HandleTokenizerInfo;        // routes_tokenize.cc
 RouteHandler HandleLive, HandleHealth, HandleReady, HandleHealthGenerate;  // routes_health.cc
 RouteHandler HandleVersion, HandleMetrics, HandleOpenApi;                  // routes_info.cc
+RouteHandler HandleChatPage, HandleDashboardPage, HandleWebAsset;          // routes_web.cc
 RouteHandler HandleProfile;                                                // routes_profile.cc
 
 }  // namespace deepinfer

@@ -118,6 +118,7 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& common = prepared->request.common;
   state.metrics.OnUnknownFields(common.unknown_fields);
+  NoteSession(http_request, common.labels);
   if (auto error = CheckModelAllowed(http_request.key, common.model)) {
     return RespondError(*exchange, *error);
   }

@@ -1,4 +1,5 @@
 // GET /version, /metrics and /openapi.json (api.md §15, §16).
+#include <chrono>
 #include <utility>
 
 #include "base/json_writer.h"
@@ -8,6 +9,34 @@
 #include "server/server_state.h"
 
 namespace deepinfer {
+namespace {
+
+AccountTotals TotalsOf(const ServerState& state) {
+  AccountTotals totals;
+  totals.ledger_dropped = state.account.num_dropped_lines();
+  const auto earned = state.account.earned();
+  if (!earned || state.options.price_book->currency() != "USD") return totals;
+  for (size_t i = 0; i < totals.earned_usd.size(); ++i) {
+    // Exact sums become floating point only here, where the format asks for it.
+    totals.earned_usd[i] = static_cast<double>((*earned)[i]) * 1e-12;
+  }
+  return totals;
+}
+
+// What tokens cost now, in pico-units per token.
+void WritePrices(const PriceBook& book, JsonWriter* json) {
+  const int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                             std::chrono::system_clock::now().time_since_epoch())
+                             .count();
+  const PriceWindow window = book.WindowAt(now_us);
+  const TokenPrices& prices = book.PricesOf(window);
+  json->Key("price_book").BeginObject().Field("id", book.id());
+  json->Field("currency", book.currency()).Field("window", PriceWindowName(window));
+  json->Field("hit", prices.hit).Field("miss", prices.miss).Field("output", prices.output);
+  json->Field("cache_write", prices.cache_write).EndObject();
+}
+
+}  // namespace
 
 void HandleVersion(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
@@ -24,6 +53,7 @@ void HandleVersion(ServerState& state, const std::shared_ptr<HttpExchange>& exch
   }
   json.Field("sampling_policy",
              state.options.chat.sampling_policy == SamplingPolicy::kHonour ? "honour" : "deepseek");
+  if (state.options.price_book) WritePrices(*state.options.price_book, &json);
   json.Key("roles").BeginArray().String("all").EndArray().EndObject();
   exchange->Respond(std::move(response));
 }
@@ -38,7 +68,7 @@ void HandleMetrics(ServerState& state, const std::shared_ptr<HttpExchange>& exch
     engines = model->context.gateway->Statistics();
     stores = model->context.gateway->Stores();
   }
-  response.body = state.metrics.Serialize(engines, stores);
+  response.body = state.metrics.Serialize(engines, stores, TotalsOf(state));
   exchange->Respond(std::move(response));
 }
 

@@ -40,8 +40,9 @@ Status CheckOptions(const ServerOptions& options, const ApiKeys& keys) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, ApiKeys keys, const LoadProgress* progress)
-      : state(std::move(options), std::move(keys), progress), handler(&state) {}
+  Impl(ServerOptions options, ApiKeys keys, const LoadProgress* progress,
+       std::unique_ptr<LedgerWriter> ledger)
+      : state(std::move(options), std::move(keys), progress, std::move(ledger)), handler(&state) {}
 
   ServerState state;
   ServerHandler handler;
@@ -56,7 +57,12 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadP
   DI_RETURN_IF_ERROR(CheckOptions(options, keys));
   // Nothing reads the secrets any more.
   options.api_keys.clear();
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(keys), progress);
+  std::unique_ptr<LedgerWriter> ledger;
+  if (!options.ledger_folder.empty()) {
+    DI_ASSIGN_OR_RETURN(ledger, LedgerWriter::Open({.folder = options.ledger_folder}));
+  }
+  auto impl =
+      std::make_unique<Impl>(std::move(options), std::move(keys), progress, std::move(ledger));
   DI_ASSIGN_OR_RETURN(impl->http, HttpServer::Start(impl->state.options.http, &impl->handler));
   Log(LogLevel::kInfo, "server.listening",
       {{"host", impl->state.options.http.host}, {"port", static_cast<int>(impl->http->port())}});
@@ -130,6 +136,7 @@ void Server::Stop() {
   impl_->state.generations.WaitZero();
   impl_->state.stream_pool.Stop();
   impl_->throughput_log.reset();
+  impl_->state.account.Flush();
 }
 
 }  // namespace deepinfer

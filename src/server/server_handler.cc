@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/sha256.h"
 #include "base/utf8.h"
 #include "server/error_response.h"
 #include "server/request_record.h"
@@ -61,6 +62,19 @@ void AddRateHeaders(std::string_view kind, const RateLimit::Answer& rate,
       {fmt::format("x-ratelimit-reset-{}", kind), fmt::format("{:.3f}s", rate.reset_s)});
 }
 
+// The trace id of a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>"; "" when it has another form.
+std::string TraceIdOf(std::string_view traceparent) {
+  constexpr size_t kBegin = 3, kLength = 32, kWhole = 55;
+  if (traceparent.size() < kWhole || traceparent[2] != '-' ||
+      traceparent[kBegin + kLength] != '-') {
+    return {};
+  }
+  const std::string_view id = traceparent.substr(kBegin, kLength);
+  if (id.find_first_not_of("0123456789abcdef") != std::string_view::npos) return {};
+  if (id.find_first_not_of('0') == std::string_view::npos) return {};
+  return std::string(id);
+}
+
 void LogRequest(const RequestFacts& facts) {
   const auto millis = [](int64_t us) { return static_cast<double>(us) / 1000.0; };
   const double e2e_ms = std::chrono::duration<double, std::milli>(facts.outcome.duration).count();
@@ -86,10 +100,43 @@ void LogRequest(const RequestFacts& facts) {
        {"client_retry", facts.client_retry}});
 }
 
+// What the ledger says about a request beside its tokens (economics.md §3).
+void NoteAccount(const HttpRequest& request) {
+  constexpr size_t kMostLabel = 256;
+  const auto label = [&](std::string_view name) {
+    return std::string(request.Header(name).substr(0, kMostLabel));
+  };
+  std::string work = label("Idempotency-Key");
+  if (work.empty() && request.Header("X-Request-Id") == request.request_id) {
+    work = request.request_id;
+  }
+  std::string session = label("x-deepseek-harness-session-id");
+  if (session.empty()) session = label("X-Correlation-ID");
+  request.record->Update([&](RequestFacts& facts) {
+    facts.is_accounted = true;
+    facts.work_label = std::move(work);
+    facts.session_label = std::move(session);
+    facts.trace_id = TraceIdOf(request.Header("traceparent"));
+  });
+}
+
+// Retries are recognised by their bodies where the client gives them no name.
+void NoteBody(const ServerState& state, const HttpRequest& request) {
+  if (!state.account.wants_body_hash()) return;
+  bool is_wanted = false;
+  request.record->Update([&](const RequestFacts& facts) {
+    is_wanted = facts.is_accounted && facts.work_label.empty();
+  });
+  if (!is_wanted) return;
+  std::string hash = Sha256Hex(request.body);
+  request.record->Update([&](RequestFacts& facts) { facts.body_hash = std::move(hash); });
+}
+
 // Out of memory for one request must not end the others.
 void RunHandler(ServerState& state, const Route& route,
                 const std::shared_ptr<HttpExchange>& exchange) {
   try {
+    NoteBody(state, exchange->request());
     route.handle(state, exchange);
   } catch (const std::exception& exception) {
     Log(LogLevel::kError, "request.exception",
@@ -104,15 +151,19 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   RouteMatch match = MatchRoute(request.method, request.path);
   // Without the flag they are as unknown as any other path.
   if (match.route != nullptr && match.route->debugs && !state_->options.debug_endpoints) match = {};
+  if (match.route != nullptr && match.route->is_page && !state_->options.web_pages) match = {};
   ServerState* const state = state_;
   request.record = std::make_shared<RequestRecord>([state](const RequestFacts& facts) {
     state->metrics.OnRequest(facts);
+    const auto model = state->model();
+    state->account.Record(facts, model == nullptr ? nullptr : &model->context.card);
     if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
   });
   request.route = match.route;
   request.record->Update([&](RequestFacts& facts) {
     facts.request_id = request.request_id;
     facts.method = request.method;
+    facts.received = request.received;
     facts.route = match.route == nullptr ? "unknown" : std::string(match.route->name);
     facts.is_probe = match.route != nullptr && !match.route->needs_key;
     facts.client_retry = request.Header("x-stainless-retry-count").substr(0, 16);
@@ -136,6 +187,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
                                          : "Unknown URL " + Shown(request.path)));
   }
   if (auto refusal = CheckKey(request)) return refusal;
+  if (match.route->generates) NoteAccount(request);
   if (auto refusal = CheckState(request)) return refusal;
   if (request.key != nullptr && match.route->generates) return CheckLimits(request);
   return std::nullopt;

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "economics/price_book.h"
 #include "server/cache_controls.h"
 #include "server/chat_request.h"
 #include "server/chat_response.h"
@@ -59,6 +61,12 @@ struct ServerOptions {
   MetricsCompat metrics_compat = MetricsCompat::kVllm;
   LogRequests log_requests = LogRequests::kMeta;
   std::chrono::milliseconds throughput_log_interval{5'000};  // 0: off
+
+  std::string ledger_folder;                    // "": no ledger
+  std::string run_id;                           // label of ledger lines
+  std::shared_ptr<const PriceBook> price_book;  // null: nothing is priced
+
+  bool web_pages = true;  // chat page and dashboard
 
   bool debug_endpoints = false;    // routes that show the inside, for admins
   bool enable_test_hooks = false;  // effective only in builds with DEEPINFER_TEST_HOOKS

@@ -19,6 +19,7 @@
 #include "server/api_keys.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
+#include "server/request_account.h"
 #include "server/server_options.h"
 #include "server/work_pool.h"
 
@@ -56,7 +57,9 @@ struct GenerateProbe {
 };
 
 struct ServerState {
-  ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in);
+  // ledger: null for none.
+  ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in,
+              std::unique_ptr<LedgerWriter> ledger);
 
   const ServerOptions options;
   const ApiKeys keys;
@@ -66,6 +69,7 @@ struct ServerState {
   WorkPool tokenize_pool;
   WorkPool stream_pool;
   ServerMetrics metrics;
+  RequestAccount account;
   LiveCount generations;
   GenerateProbe probe;
 

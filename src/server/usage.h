@@ -18,7 +18,10 @@ struct UsageCounts {
   int64_t image_tokens = 0;        // part of prompt_tokens
   int64_t completion_tokens = 0;   // committed, end tokens included
   int64_t reasoning_tokens = 0;    // part of completion_tokens
-  int64_t computed_tokens = 0;     // prompt rows run, replayed ones included
+  // Further parts of completion_tokens: calls with their markup, and markers that are never shown.
+  int64_t tool_tokens = 0;
+  int64_t control_tokens = 0;
+  int64_t computed_tokens = 0;  // prompt rows run, replayed ones included
   int64_t replayed_tokens = 0;
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};
   int64_t drafted_tokens = 0;

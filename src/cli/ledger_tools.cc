@@ -1,0 +1,228 @@
+#include "cli/ledger_tools.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/json_writer.h"
+#include "cli/io.h"
+#include "economics/ledger_check.h"
+#include "economics/ledger_files.h"
+#include "economics/ledger_sum.h"
+#include "economics/ledger_writer.h"
+#include "economics/utc_time.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr std::chrono::milliseconds kFollowInterval{200};
+
+constexpr const char* kTailHeader =
+    "received                     route                   status   cached computed generated"
+    "    ttft_ms     e2e_ms        revenue";
+
+std::string TailRow(const LedgerLine& line) {
+  const LedgerTokens& tokens = line.tokens;
+  return fmt::format("{:<28} {:<23} {:>6} {:>8} {:>8} {:>9} {:>10} {:>10} {:>14}",
+                     FormatUtc(line.time.recv_utc_us), line.route, line.outcome.http_status,
+                     tokens.cached, tokens.computed, tokens.generated, line.ttft_ms.value_or("-"),
+                     line.e2e_ms, line.revenue ? FormatMoney(line.revenue->Total()) : "-");
+}
+
+struct SumColumn {
+  const char* name;
+  int64_t LedgerTotals::*count;
+};
+
+constexpr SumColumn kCounts[] = {
+    {"lines", &LedgerTotals::lines},         {"works", &LedgerTotals::works},
+    {"completed", &LedgerTotals::completed}, {"qualified", &LedgerTotals::qualified},
+    {"unpriced", &LedgerTotals::unpriced},   {"prompt", &LedgerTotals::prompt},
+    {"cached", &LedgerTotals::cached},       {"computed", &LedgerTotals::computed},
+    {"replayed", &LedgerTotals::replayed},   {"generated", &LedgerTotals::generated},
+    {"reasoning", &LedgerTotals::reasoning}, {"wasted", &LedgerTotals::wasted},
+};
+
+struct MoneyColumn {
+  const char* name;
+  PicoSum LedgerTotals::*amount;
+};
+
+constexpr MoneyColumn kAmounts[] = {
+    {"hit", &LedgerTotals::hit},         {"miss", &LedgerTotals::miss},
+    {"output", &LedgerTotals::output},   {"cache_write", &LedgerTotals::cache_write},
+    {"revenue", &LedgerTotals::revenue},
+};
+
+std::string SumJson(const LedgerGroup& group, const std::vector<size_t>& by,
+                    const std::string& repriced) {
+  std::string text;
+  JsonWriter json(&text);
+  json.BeginObject();
+  for (size_t i = 0; i < by.size(); ++i) {
+    json.Field(LedgerDimensions()[by[i]], group.values[i]);
+  }
+  for (const SumColumn& column : kCounts) json.Field(column.name, group.totals.*column.count);
+  for (const MoneyColumn& column : kAmounts) {
+    json.Field(column.name, FormatMoney(group.totals.*column.amount));
+  }
+  if (!repriced.empty()) json.Field("repriced", repriced);
+  json.EndObject();
+  return text;
+}
+
+Status PrintSumText(const LedgerGroup& group, const std::vector<size_t>& by,
+                    const std::string& repriced) {
+  std::string title;
+  for (size_t i = 0; i < by.size(); ++i) {
+    title += fmt::format("{}{}={}", i == 0 ? "" : " ", LedgerDimensions()[by[i]], group.values[i]);
+  }
+  DI_RETURN_IF_ERROR(PrintLine(title.empty() ? "all lines" : title));
+  for (const SumColumn& column : kCounts) {
+    DI_RETURN_IF_ERROR(
+        PrintLine(fmt::format("  {:<12} {:>24}", column.name, group.totals.*column.count)));
+  }
+  const std::string label = repriced.empty() ? "" : "  repriced with " + repriced;
+  for (const MoneyColumn& column : kAmounts) {
+    DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}{}", column.name,
+                                             FormatMoney(group.totals.*column.amount), label)));
+  }
+  return OkStatus();
+}
+
+Result<int64_t> InstantOf(const char* flag, const std::string& text, int64_t otherwise) {
+  if (text.empty()) return otherwise;
+  const std::optional<int64_t> instant = ParseUtc(text);
+  if (instant) return *instant;
+  return InvalidRequest(
+      fmt::format("{} {}: expected 2026-11-30 or 2026-11-30T14:00:00Z", flag, text));
+}
+
+void WarnOfTornLines(const LedgerReadStats& stats) {
+  if (stats.num_torn == 0) return;
+  fmt::print(stderr, "deepinfer: {} line(s) without an end were left out\n", stats.num_torn);
+}
+
+}  // namespace
+
+Status PrintLedgerTail(const std::string& path, const LedgerTailOptions& options) {
+  std::deque<std::string> rows;
+  const auto print_rows = [&rows]() -> Status {
+    for (const std::string& row : rows) DI_RETURN_IF_ERROR(PrintLine(row));
+    rows.clear();
+    return OkStatus();
+  };
+  bool is_first = true;
+  LedgerFollower follower(path);
+  const auto take = [&](const std::string&, const std::string& text, ParsedLine line) {
+    if (line.kind != LineKind::kLedger) return OkStatus();
+    rows.push_back(options.json ? text : TailRow(line.ledger));
+    if (is_first && rows.size() > options.num_lines) rows.pop_front();
+    return OkStatus();
+  };
+  if (!options.json) DI_RETURN_IF_ERROR(PrintLine(kTailHeader));
+  while (true) {
+    DI_RETURN_IF_ERROR(follower.Poll(take));
+    DI_RETURN_IF_ERROR(print_rows());
+    if (!options.follow) return OkStatus();
+    is_first = false;
+    std::this_thread::sleep_for(kFollowInterval);
+  }
+}
+
+Status PrintLedgerSum(const std::string& path, const LedgerSumFlags& flags) {
+  LedgerSumOptions options;
+  for (const std::string& name : flags.by) {
+    DI_ASSIGN_OR_RETURN(const size_t index, FindLedgerDimension(name));
+    options.by.push_back(index);
+  }
+  DI_ASSIGN_OR_RETURN(options.since_us, InstantOf("--since", flags.since, options.since_us));
+  DI_ASSIGN_OR_RETURN(options.until_us, InstantOf("--until", flags.until, options.until_us));
+  std::optional<PriceBook> book;
+  if (!flags.price_book.empty()) {
+    DI_ASSIGN_OR_RETURN(book, PriceBook::Load(flags.price_book));
+    options.reprice = &*book;
+  }
+  DI_ASSIGN_OR_RETURN(const std::vector<std::string> files, LedgerFiles(path));
+  LedgerSum sum(options);
+  LedgerReadStats stats;
+  DI_RETURN_IF_ERROR(ReadLedger(
+      files,
+      [&sum](const std::string&, const std::string&, const ParsedLine& line) {
+        sum.Take(line);
+        return OkStatus();
+      },
+      &stats));
+  WarnOfTornLines(stats);
+  const std::string repriced = book ? book->id() : "";
+  for (const LedgerGroup& group : sum.Groups()) {
+    DI_RETURN_IF_ERROR(flags.json ? PrintLine(SumJson(group, options.by, repriced))
+                                  : PrintSumText(group, options.by, repriced));
+  }
+  return OkStatus();
+}
+
+Status CheckLedger(const std::string& path, bool* clean) {
+  DI_ASSIGN_OR_RETURN(const std::vector<std::string> files, LedgerFiles(path));
+  LedgerCheck check;
+  LedgerReadStats stats;
+  const Status status = ReadLedger(
+      files,
+      [&check](const std::string& place, const std::string&, const ParsedLine& line) {
+        return check.Take(place, line).Annotate(place);
+      },
+      &stats);
+  WarnOfTornLines(stats);
+  *clean = status.ok();
+  if (status.code() == StatusCode::kDataCorruption) return PrintLine(status.message());
+  DI_RETURN_IF_ERROR(status);
+  return PrintLine(fmt::format("{} lines keep every invariant", stats.num_lines));
+}
+
+Status GradeLedger(const std::string& folder, const std::string& checker,
+                   const std::string& input) {
+  if (!std::filesystem::is_directory(folder)) {
+    return InvalidRequest(folder + ": grades are appended to the folder of a ledger");
+  }
+  DI_ASSIGN_OR_RETURN(const std::vector<std::string> files, LedgerFiles(folder));
+  std::set<std::string> attempts;
+  LedgerReadStats stats;
+  DI_RETURN_IF_ERROR(ReadLedger(
+      files,
+      [&attempts](const std::string&, const std::string&, const ParsedLine& line) {
+        if (line.kind == LineKind::kLedger) attempts.insert(line.ledger.attempt_id);
+        return OkStatus();
+      },
+      &stats));
+  DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(input));
+  std::istringstream lines(text);
+  std::vector<std::string> grades;
+  std::string one;
+  for (int number = 1; std::getline(lines, one); ++number) {
+    if (one.empty()) continue;
+    const std::string place = fmt::format("{}:{}", input, number);
+    const Result<GradeLine> grade = ParseGrade(one, checker);
+    if (!grade.ok()) return grade.status().Annotate(place);
+    if (!attempts.contains(grade->attempt_id)) {
+      return InvalidRequest(place + ": no line has attempt_id " + grade->attempt_id);
+    }
+    grades.push_back(FormatGradeLine(*grade));
+  }
+  DI_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LedgerWriter> writer,
+      LedgerWriter::Open(
+          {.folder = folder, .max_queued_lines = grades.size() + 1, .utc_now_us = {}}));
+  for (std::string& grade : grades) writer->Append(std::move(grade));
+  writer->Flush();
+  if (writer->num_dropped() > 0) return Unavailable(folder + ": not all grades could be written");
+  return PrintLine(fmt::format("{} grades written", writer->num_written()));
+}
+
+}  // namespace deepinfer

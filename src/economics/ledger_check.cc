@@ -1,0 +1,115 @@
+#include "economics/ledger_check.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace deepinfer {
+namespace {
+
+Status Broken(const std::string& what) { return DataCorruption(what); }
+
+Status CheckTokens(const LedgerTokens& t) {
+  const std::pair<const char*, int64_t> counts[] = {{"prompt", t.prompt},
+                                                    {"cached", t.cached},
+                                                    {"computed", t.computed},
+                                                    {"replayed", t.replayed},
+                                                    {"image", t.image},
+                                                    {"cache_written", t.cache_written},
+                                                    {"generated", t.generated},
+                                                    {"reasoning", t.reasoning},
+                                                    {"content", t.content},
+                                                    {"tool", t.tool},
+                                                    {"control", t.control},
+                                                    {"drafted", t.drafted},
+                                                    {"draft_accepted", t.draft_accepted},
+                                                    {"wasted", t.wasted}};
+  for (const auto& [name, count] : counts) {
+    if (count < 0) return Broken(std::string("tokens.") + name + " is negative");
+  }
+  const auto& tiers = t.cached_by_tier;
+  if (t.prompt != t.cached + t.computed) return Broken("prompt is not cached + computed");
+  if (t.cached != std::accumulate(tiers.begin(), tiers.end(), int64_t{0})) {
+    return Broken("cached is not the sum of cached_by_tier");
+  }
+  if (t.replayed > t.computed) return Broken("replayed exceeds computed");
+  if (t.cache_written > t.computed) return Broken("cache_written exceeds computed");
+  if (t.generated != t.reasoning + t.content + t.tool + t.control) {
+    return Broken("generated is not reasoning + content + tool + control");
+  }
+  if (t.draft_accepted > t.drafted) return Broken("draft_accepted exceeds drafted");
+  if (t.draft_accepted > t.generated + t.wasted) {
+    return Broken("draft_accepted exceeds generated");
+  }
+  return OkStatus();
+}
+
+Status CheckTimes(const LedgerTimes& time) {
+  const std::pair<const char*, std::optional<int64_t>> instants[] = {
+      {"recv", time.recv},
+      {"admitted", time.admitted},
+      {"prefill_start", time.prefill_start},
+      {"prefill_end", time.prefill_end},
+      {"first_token", time.first_token},
+      {"last_token", time.last_token},
+      {"closed", time.closed}};
+  const char* previous_name = "recv";
+  int64_t previous = time.recv;
+  for (const auto& [name, instant] : instants) {
+    if (!instant) continue;
+    if (*instant < previous) {
+      return Broken(std::string("time_ns.") + name + " is before " + previous_name);
+    }
+    previous = *instant;
+    previous_name = name;
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status LedgerCheck::CheckRevenue(const LedgerLine& line) {
+  if (line.price_book.has_value() != line.revenue.has_value()) {
+    return Broken("money.revenue and money.price_book do not go together");
+  }
+  if (!line.price_book || unknown_books_.contains(*line.price_book)) return OkStatus();
+  auto found = books_.find(*line.price_book);
+  if (found == books_.end()) {
+    Result<PriceBook> book = PriceBook::Load(*line.price_book);
+    if (!book.ok()) {
+      // A book of the operator's own is not known by its id.
+      unknown_books_.insert(*line.price_book);
+      return OkStatus();
+    }
+    found = books_.emplace(*line.price_book, *std::move(book)).first;
+  }
+  LedgerRecord record;
+  record.time = line.time;
+  record.tokens = line.tokens;
+  record.stream.num_chunks = line.num_chunks;
+  record.outcome = line.outcome;
+  PriceRecord(found->second, &record);
+  if (line.price_window != PriceWindowName(record.price_window)) {
+    return Broken("money.price_window is not that of the instant");
+  }
+  if (*line.revenue != record.revenue) {
+    return Broken("money.revenue is not the tokens at the prices of the book");
+  }
+  return OkStatus();
+}
+
+Status LedgerCheck::Take(const std::string& place, const ParsedLine& parsed) {
+  if (parsed.kind == LineKind::kOverhead || parsed.kind == LineKind::kGrade) return OkStatus();
+  const LedgerLine& line = parsed.ledger;
+  DI_RETURN_IF_ERROR(CheckTokens(line.tokens));
+  DI_RETURN_IF_ERROR(CheckTimes(line.time));
+  DI_RETURN_IF_ERROR(CheckRevenue(line));
+  const auto [attempt, is_new] = attempts_.emplace(line.attempt_id, place);
+  if (!is_new) return Broken("ids.attempt_id is also on line " + attempt->second);
+  if (!line.qualified) return OkStatus();
+  const auto [work, is_first] = qualified_.emplace(line.work_id, place);
+  if (!is_first) return Broken("ids.work_id is already qualified on line " + work->second);
+  return OkStatus();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,190 @@
+#include "server/request_account.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "server/request_id.h"
+
+namespace deepinfer {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// How long a retry is recognised by its body, and how many bodies are remembered.
+constexpr std::chrono::minutes kRetryTime{15};
+constexpr size_t kMostWorks = 65536;
+
+std::string HostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown";
+  return name;
+}
+
+int64_t Nanos(SteadyTime time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+int64_t UtcMicros(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+}
+
+std::optional<std::string> TextOrNothing(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text;
+}
+
+int64_t RetryCount(const std::string& text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() && count >= 0 ? count : 0;
+}
+
+// Instants in order: what the engine reports as durations is laid between what was seen here.
+LedgerTimes TimesOf(const RequestFacts& facts) {
+  LedgerTimes time;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  time.recv = Nanos(facts.received);
+  time.closed = Nanos(now);
+  time.closed_utc_us = UtcMicros(std::chrono::system_clock::now());
+  time.recv_utc_us = time.closed_utc_us - (time.closed - time.recv) / 1000;
+  if (facts.admitted == SteadyTime{}) return time;
+  time.admitted = Nanos(facts.admitted);
+  if (facts.first_token == SteadyTime{}) return time;
+  time.first_token = Nanos(facts.first_token);
+  time.last_token = Nanos(facts.last_token);
+  time.prefill_start = std::min(*time.admitted + facts.queue_us * 1000, *time.first_token);
+  time.prefill_end = std::min(*time.prefill_start + facts.prefill_us * 1000, *time.first_token);
+  return time;
+}
+
+LedgerTokens TokensOf(const RequestFacts& facts) {
+  LedgerTokens tokens;
+  tokens.prompt = facts.prompt_tokens;
+  tokens.cached = facts.cached_tokens;
+  tokens.cached_by_tier = facts.cached_by_tier;
+  tokens.computed = facts.computed_tokens;
+  tokens.replayed = facts.replayed_tokens;
+  tokens.image = facts.image_tokens;
+  tokens.cache_written = facts.cache_write_tokens;
+  tokens.generated = facts.completion_tokens;
+  tokens.reasoning = facts.reasoning_tokens;
+  tokens.tool = facts.tool_tokens;
+  tokens.control = facts.control_tokens;
+  tokens.content = tokens.generated - tokens.reasoning - tokens.tool - tokens.control;
+  tokens.drafted = facts.drafted_tokens;
+  tokens.draft_accepted = facts.draft_accepted_tokens;
+  tokens.wasted = facts.wasted_tokens;
+  return tokens;
+}
+
+LedgerOutcome OutcomeOf(const RequestFacts& facts) {
+  LedgerOutcome outcome;
+  outcome.http_status = facts.outcome.status;
+  const bool client_left = facts.cancelled || (!facts.generated && facts.outcome.status == 499);
+  if (client_left) {
+    outcome.http_status = 499;
+    outcome.cancelled_by = "client";
+  } else if (facts.cancelled_by_server) {
+    outcome.cancelled_by = "server";
+  } else if (facts.outcome.status == 499) {
+    // The answer was complete before its client left.
+    outcome.http_status = 200;
+  }
+  outcome.finish_reason = TextOrNothing(facts.finish_reason);
+  outcome.error_code = TextOrNothing(facts.error_code);
+  return outcome;
+}
+
+}  // namespace
+
+std::string_view RevenueClassName(size_t index) {
+  constexpr std::string_view kNames[kNumRevenueClasses] = {"hit", "miss", "output", "cache_write"};
+  return kNames[index];
+}
+
+RequestAccount::RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger)
+    : options_(options), host_id_(HostName()), ledger_(std::move(ledger)) {}
+
+void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
+  if (!facts.is_accounted || (!ledger_ && !options_.price_book)) return;
+  LedgerRecord record = MakeRecord(facts, card);
+  if (options_.price_book) {
+    PriceRecord(*options_.price_book, &record);
+    const Revenue& revenue = record.revenue;
+    const Pico parts[kNumRevenueClasses] = {revenue.hit, revenue.miss, revenue.output,
+                                            revenue.cache_write};
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < kNumRevenueClasses; ++i) earned_[i] += parts[i];
+  }
+  if (ledger_) ledger_->Append(FormatLedgerLine(record));
+}
+
+LedgerRecord RequestAccount::MakeRecord(const RequestFacts& facts, const ModelCard* card) {
+  LedgerRecord record;
+  LedgerIds& ids = record.ids;
+  ids.attempt_id = MakeRandomHex128();
+  ids.request_id = facts.request_id;
+  ids.work_id = WorkIdOf(facts, ids.attempt_id);
+  ids.trace_id = TextOrNothing(facts.trace_id);
+  ids.session_label = TextOrNothing(facts.session_label);
+  ids.key_name = facts.key_name;
+  ids.user_ns = facts.user_namespace;
+  ids.route = facts.route;
+  ids.client_retry = RetryCount(facts.client_retry);
+  LedgerScope& scope = record.scope;
+  scope.build_commit = options_.build_commit;
+  scope.config_hash = options_.config_hash;
+  scope.model_name = facts.model.empty() ? options_.served_model_names.front() : facts.model;
+  if (card != nullptr) {
+    scope.model_revision = TextOrNothing(card->revision);
+    scope.weights_sha256 = TextOrNothing(card->weights_hash);
+  }
+  scope.host_id = host_id_;
+  scope.role_path = {"gateway"};
+  if (facts.prompt_tokens > 0) scope.role_path.emplace_back("prefill");
+  if (facts.completion_tokens > 0) scope.role_path.emplace_back("decode");
+  scope.run_id = TextOrNothing(options_.run_id);
+  record.time = TimesOf(facts);
+  record.tokens = TokensOf(facts);
+  record.stream.num_chunks = facts.num_chunks;
+  record.stream.itl_us = facts.itl_us;
+  record.stream.stalls_over_1s = facts.num_stalls;
+  record.client_bytes = static_cast<int64_t>(facts.outcome.response_bytes);
+  record.outcome = OutcomeOf(facts);
+  return record;
+}
+
+std::string RequestAccount::WorkIdOf(const RequestFacts& facts, const std::string& attempt_id) {
+  if (!facts.work_label.empty()) return facts.work_label;
+  if (facts.body_hash.empty()) return attempt_id;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  const std::string body = facts.key_name + '\n' + facts.body_hash;
+  const std::lock_guard lock(mutex_);
+  while (!work_ages_.empty() &&
+         (now - work_ages_.front().first > kRetryTime || work_ages_.size() >= kMostWorks)) {
+    const auto& [seen, key] = work_ages_.front();
+    const auto found = works_.find(key);
+    if (found != works_.end() && found->second.seen == seen) works_.erase(found);
+    work_ages_.pop_front();
+  }
+  const auto known = works_.find(body);
+  const bool is_retry = RetryCount(facts.client_retry) > 0 && known != works_.end();
+  std::string work_id = is_retry ? known->second.work_id : attempt_id;
+  works_[body] = {work_id, now};
+  work_ages_.emplace_back(now, body);
+  return work_id;
+}
+
+std::optional<std::array<PicoSum, kNumRevenueClasses>> RequestAccount::earned() const {
+  if (!options_.price_book) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return earned_;
+}
+
+void RequestAccount::Flush() {
+  if (ledger_) ledger_->Flush();
+}
+
+}  // namespace deepinfer
