@@ -122,7 +122,8 @@ function showDrafts(now) {
   const drafts = now.sum("spec_decode_num_drafts_total");
   const tokens = now.sum("spec_decode_num_draft_tokens_total");
   const accepted = now.sum("spec_decode_num_accepted_tokens_total");
-  const positions = now.values("spec_decode_num_accepted_tokens_per_pos_total", "position");
+  const positions = now.values("spec_decode_num_accepted_tokens_per_pos_total", "position")
+    .sort((a, b) => a - b);
   show("drafts", [
     ["accepted", percent(accepted, tokens)],
     ["tokens per step", drafts > 0 ? (1 + accepted / drafts).toFixed(2) : "–"],

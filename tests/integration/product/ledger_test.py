@@ -284,7 +284,7 @@ class LedgerArithmetic(unittest.TestCase):
                 done = run("ledger", *args)
                 self.assertNotEqual(done.returncode, 0, args)
                 self.assertIn(message, done.stderr)
-        done = run("serve", "--price-book", "nobody")
+        done = run("serve", support.DEMO_MODEL, "--price-book", "nobody")
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"deepseek-flash-2026-09-10", done.stderr)
 

@@ -8,6 +8,7 @@ import http.client
 import pathlib
 import sys
 import tempfile
+import threading
 import unittest
 
 SCREENSHOTS = None
@@ -17,6 +18,7 @@ if "--screenshots" in sys.argv:
     del sys.argv[at:at + 2]
 
 import browser
+from bug_cases_test import LONG
 from support import Server
 from serve_test import chat, request
 
@@ -81,7 +83,7 @@ class InTheBrowser(unittest.TestCase):
         cls.folder.mkdir(parents=True, exist_ok=True)
 
     def setUp(self):
-        self.page = browser.Browser()
+        self.page = browser.Browser(height=1240 if "dashboard" in self.id() else 720)
         self.addCleanup(self.page.__exit__)
 
     def shoot(self, name):
@@ -112,6 +114,15 @@ class InTheBrowser(unittest.TestCase):
         self.page.evaluate("document.getElementById('open-settings').click()")
         self.page.evaluate("document.querySelector('#settings [name=%s]').value = '%s'" % (name, value))
         self.page.evaluate("document.querySelector('#settings .primary').click()")
+
+    def change_requests(self, fields):
+        """Adds fields to the bodies that the page sends from now on."""
+        self.page.evaluate("""window.realFetch = window.fetch;
+            window.fetch = (url, options) => {
+              if (options && options.body) {
+                options = {...options, body: JSON.stringify({...JSON.parse(options.body), ...%s})};
+              }
+              return window.realFetch(url, options); }""" % fields)
 
     def test_a_conversation_with_the_keyboard(self):
         self.open_chat()
@@ -154,13 +165,7 @@ class InTheBrowser(unittest.TestCase):
     def test_escape_stops_an_answer_and_the_engine(self):
         self.open_chat()
         self.set_setting("temperature", "1")
-        self.page.evaluate("""window.realFetch = window.fetch;
-            window.fetch = (url, options) => {
-              if (options && options.body) {
-                options = {...options, body: JSON.stringify(
-                    {...JSON.parse(options.body), ignore_eos: true, max_tokens: 20000})};
-              }
-              return window.realFetch(url, options); }""")
+        self.change_requests("{ignore_eos: true, max_tokens: 20000}")
         self.ask("Hello")
         self.page.wait_for("document.querySelector('.assistant .body').textContent.length > 0 || "
                            "!document.querySelector('.assistant details').hidden")
@@ -175,7 +180,7 @@ class InTheBrowser(unittest.TestCase):
 
     def test_errors_are_shown(self):
         self.open_chat()
-        self.set_setting("temperature", "9")
+        self.change_requests("{temperature: 9}")
         self.ask("Hello")
         self.answered(1)
         self.assertIn("temperature", self.page.evaluate("document.querySelector('.message .error').textContent"))
@@ -200,7 +205,28 @@ class InTheBrowser(unittest.TestCase):
         self.page.evaluate("""(() => { const rate = document.getElementById('rate'); rate.value = '0.5';
             rate.dispatchEvent(new Event('change')); })()""")
         self.page.wait_for("document.getElementById('money').textContent.includes('0.5000')")
-        self.shoot("dashboard")
+        # A picture with something in it: requests that share a long beginning, a few at a time.
+        stop = threading.Event()
+
+        def work(index):
+            number = 0
+            while not stop.is_set():
+                number += 1
+                request(self.server, "POST", "/v1/chat/completions",
+                        chat("%s Number %d of %d." % (LONG, index, number), max_tokens=60))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            self.page.wait_for("Number.parseFloat(document.querySelector('#split dd').textContent) > 0")
+            if SCREENSHOTS is not None:
+                self.page.wait_for("document.querySelector('#chart-queue path').getAttribute('d').length > 300")
+            self.shoot("dashboard")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
         self.page.evaluate("document.getElementById('pause').click()")
         self.assertEqual(self.page.evaluate("document.getElementById('pause').getAttribute('aria-pressed')"), "true")
         self.check_clean()
