@@ -1,9 +1,9 @@
 // deepinfer ledger: look at, add up and check the account of requests.
+#include "cli/ledger.h"
 
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"
-#include "cli/ledger.h"
 #include "cli/ledger_tools.h"
 
 namespace deepinfer {

@@ -106,7 +106,7 @@ TEST(CompletionsResponseTest, LogprobListsAreParallelAndStreamLikeTheBody) {
     const json::value& logprobs = answer.body.at("choices").at(0).at("logprobs");
     for (const char* key : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
       const json::array& list = logprobs.at(key).as_array();
-      EXPECT_EQ(list.size(), script.ids.size()) << key;
+      EXPECT_EQ(list.size(), script.ids.size() + 1) << key;  // and the end token
       json::array streamed;
       for (const json::value& chunk : answer.chunks) {
         const json::value& part = chunk.at("choices").at(0).at("logprobs");
@@ -128,7 +128,7 @@ TEST(CompletionsResponseTest, LogprobListsAreParallelAndStreamLikeTheBody) {
     // "say" and the blank are 4 code points, the bird is one however many tokens it takes.
     EXPECT_EQ(logprobs.at("text_offset").at(0).as_int64(), 0);
     const json::array& offsets = logprobs.at("text_offset").as_array();
-    EXPECT_EQ(offsets.back().as_int64(), 5);
+    EXPECT_EQ(offsets.at(script.ids.size() - 1).as_int64(), 5);
   }
 }
 
