@@ -165,6 +165,8 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
   c->add_flag("--strict-reasoning-passback", strict_reasoning_passback_,
               "Refuse a history turn with calls whose reasoning was left out");
+  c->add_flag("--allow-zero-max-tokens", server.chat.allow_zero_max_tokens,
+              "max_tokens 0 computes and keeps the prompt, on every route");
   c->add_flag("--drop-server-tools", server.chat.drop_server_tools,
               "Messages: leave out tools the service would run instead of refusing them");
   Choice(c, "--anthropic-any", &anthropic_any_, {"force", "auto"},

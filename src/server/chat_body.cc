@@ -54,8 +54,8 @@ void ReadIgnored(ObjectReader* body, ChatBody* result) {
 
 std::optional<BodyEffort> ReadEffort(ObjectReader* object, std::string_view key) {
   const json::value* value = object->Find(key);
-  if (value == nullptr) return std::nullopt;
-  if (value->is_int64()) {
+  object->NoteAlternative(key, "integer");
+  if (value != nullptr && value->is_int64()) {
     const int64_t number = value->get_int64();
     if (number < 1 || number > kMaxEffortNumber) {
       object->Fail(key, "invalid_value",

@@ -99,7 +99,10 @@ Refusal ReadMaxTokens(const ChatBody& body, const ChatRequestOptions& options,
   const int32_t limit = request->conversation.thinking ? options.max_tokens_limit_thinking
                                                        : options.max_tokens_limit_plain;
   if (!given) return std::nullopt;
-  const int64_t smallest = options.allow_zero_max_tokens ? 0 : 1;
+  // Messages clients warm the cache with 0; on the other routes it is more likely a mistake.
+  const bool takes_zero =
+      options.allow_zero_max_tokens || (body.clips_max_tokens && options.messages_extensions);
+  const int64_t smallest = takes_zero ? 0 : 1;
   if (*given < smallest || (*given > limit && !body.clips_max_tokens)) {
     return OutOfRange(is_new_name ? "max_completion_tokens" : "max_tokens",
                       fmt::format("[{}, {}]", smallest, limit));

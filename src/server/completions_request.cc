@@ -7,6 +7,7 @@
 
 #include "server/chat_body.h"
 #include "server/chat_convert.h"
+#include "server/completions_body.h"
 #include "server/error_response.h"
 #include "server/field_reader.h"
 #include "server/json_body.h"
@@ -117,6 +118,31 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
 
 }  // namespace
 
+CompletionsBody ReadCompletionsBody(const json::value& root, const ChatRequestOptions& options,
+                                    const CompletionsLimits& limits, ReadState* state) {
+  CompletionsBody result;
+  ChatBody& body = result.common;
+  ObjectReader reader(state, root, "");
+  if (!reader.valid()) return result;
+  body.model = reader.RequiredString("model");
+  ReadPrompts(&reader, &result.request.prompts);
+  result.request.suffix = reader.String("suffix");
+  result.request.echo = reader.Bool("echo").value_or(false);
+  if (auto logprobs = reader.Integer("logprobs", 0, limits.max_logprobs)) {
+    result.request.logprobs = static_cast<int32_t>(*logprobs);
+  }
+  result.best_of = reader.Integer("best_of", 1, 128);
+  body.response_format = ReadResponseFormat(&reader);
+  ReadStructuredOutputs(&reader, &body.structured_outputs);
+  ReadSampling(&reader, &body);
+  ReadStream(&reader, &body);
+  ReadLabels(&reader, &body.labels);
+  body.return_token_ids = reader.Bool("return_token_ids").value_or(false);
+  if (options.test_hooks) ReadTestHooks(&reader, &body.test_hooks);
+  CheckUnknownFields(&reader, options, &body);
+  return result;
+}
+
 ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body_text,
                                                       const ChatRequestOptions& options,
                                                       const CompletionsLimits& limits) {
@@ -126,37 +152,12 @@ ApiResult<CompletionsRequest> ParseCompletionsRequest(std::string_view body_text
   state.document = &*document;
   state.reject_duplicate_keys = options.reject_duplicate_keys;
 
-  CompletionsRequest request;
-  ChatBody body;
-  ObjectReader reader(&state, document->root(), "");
-  std::optional<int64_t> best_of;
-  if (reader.valid()) {
-    body.model = reader.RequiredString("model");
-    ReadPrompts(&reader, &request.prompts);
-    request.suffix = reader.String("suffix");
-    request.echo = reader.Bool("echo").value_or(false);
-    if (auto logprobs = reader.Integer("logprobs", 0, limits.max_logprobs)) {
-      request.logprobs = static_cast<int32_t>(*logprobs);
-    }
-    best_of = reader.Integer("best_of", 1, 128);
-    body.response_format = ReadResponseFormat(&reader);
-    ReadStructuredOutputs(&reader, &body.structured_outputs);
-    ReadSampling(&reader, &body);
-    ReadStream(&reader, &body);
-    ReadLabels(&reader, &body.labels);
-    body.return_token_ids = reader.Bool("return_token_ids").value_or(false);
-    if (options.test_hooks) ReadTestHooks(&reader, &body.test_hooks);
-    body.unknown_fields = reader.UnreadKeys();
-    if (options.strict_fields && !body.unknown_fields.empty()) {
-      reader.Fail(body.unknown_fields.front(), "unknown_parameter",
-                  fmt::format("Unknown parameter: '{}'.", body.unknown_fields.front()));
-    }
-  }
+  CompletionsBody body = ReadCompletionsBody(document->root(), options, limits, &state);
   if (state.error) return tl::unexpected(std::move(*state.error));
-  if (Refusal refusal = Convert(body, options, best_of, &request)) {
+  if (Refusal refusal = Convert(body.common, options, body.best_of, &body.request)) {
     return tl::unexpected(std::move(*refusal));
   }
-  return request;
+  return std::move(body.request);
 }
 
 ApiResult<EncodedPrompt> EncodeRawPrompt(const Tokenizer& tokenizer, const SpecialTokens& special,

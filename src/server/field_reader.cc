@@ -4,12 +4,14 @@
 
 #include <algorithm>
 
+#include "server/field_recorder.h"
+
 namespace deepinfer {
 
 namespace json = boost::json;
 
 void ReadState::Fail(std::string path, std::string code, std::string message) {
-  if (error) return;
+  if (error || recorder != nullptr) return;
   error.emplace();
   error->stage = ErrorStage::kParse;
   error->code = std::move(code);
@@ -65,6 +67,7 @@ ObjectReader::ObjectReader(ReadState* state, const json::value& value, std::stri
     : state_(state), path_(std::move(path)) {
   if (value.is_object()) {
     object_ = &value.get_object();
+    if (state_->recorder != nullptr) state_->recorder->VisitObject(path_);
     return;
   }
   state_->Fail(path_, "invalid_type",
@@ -78,6 +81,7 @@ std::string ObjectReader::PathOf(std::string_view key) const {
 
 const json::value* ObjectReader::Find(std::string_view key) {
   if (object_ == nullptr) return nullptr;
+  if (state_->recorder != nullptr) state_->recorder->NoteField(path_, key);
   read_keys_.push_back(key);
   const json::value* value = object_->if_contains({key.data(), key.size()});
   if (value == nullptr) return nullptr;
@@ -92,6 +96,8 @@ const json::value* ObjectReader::Find(std::string_view key) {
 
 const json::value* ObjectReader::Require(std::string_view key) {
   if (object_ == nullptr) return nullptr;
+  const bool is_first = std::find(read_keys_.begin(), read_keys_.end(), key) == read_keys_.end();
+  if (state_->recorder != nullptr && is_first) state_->recorder->NoteRequired(path_, key);
   const json::value* value = Find(key);
   if (value != nullptr) return value;
   const json::value* null_value = object_->if_contains({key.data(), key.size()});
@@ -102,6 +108,7 @@ const json::value* ObjectReader::Require(std::string_view key) {
 }
 
 std::optional<std::string> ObjectReader::String(std::string_view key) {
+  NoteType(key, "string");
   const json::value* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) {
@@ -112,6 +119,7 @@ std::optional<std::string> ObjectReader::String(std::string_view key) {
 }
 
 std::string ObjectReader::RequiredString(std::string_view key) {
+  NoteType(key, "string");
   const json::value* value = Require(key);
   if (value == nullptr) return {};
   if (!value->is_string()) {
@@ -122,6 +130,7 @@ std::string ObjectReader::RequiredString(std::string_view key) {
 }
 
 std::optional<bool> ObjectReader::Bool(std::string_view key) {
+  NoteType(key, "boolean");
   const json::value* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_bool()) {
@@ -132,6 +141,7 @@ std::optional<bool> ObjectReader::Bool(std::string_view key) {
 }
 
 std::optional<double> ObjectReader::Number(std::string_view key) {
+  NoteType(key, "number");
   const json::value* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const std::optional<double> number = AsNumber(*value);
@@ -140,6 +150,8 @@ std::optional<double> ObjectReader::Number(std::string_view key) {
 }
 
 std::optional<int64_t> ObjectReader::Integer(std::string_view key, int64_t min, int64_t max) {
+  NoteType(key, "integer");
+  if (state_->recorder != nullptr) state_->recorder->NoteRange(path_, key, min, max);
   const json::value* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_int64() && value->get_int64() >= min && value->get_int64() <= max) {
@@ -156,6 +168,7 @@ std::optional<int64_t> ObjectReader::Integer(std::string_view key, int64_t min, 
 }
 
 const json::array* ObjectReader::Array(std::string_view key) {
+  NoteType(key, "array");
   const json::value* value = Find(key);
   if (value == nullptr) return nullptr;
   if (!value->is_array()) {
@@ -166,7 +179,10 @@ const json::array* ObjectReader::Array(std::string_view key) {
 }
 
 std::optional<ObjectReader> ObjectReader::Object(std::string_view key) {
+  static const json::value kEmpty = json::object();
+  NoteType(key, "object");
   const json::value* value = Find(key);
+  if (value == nullptr && state_->recorder != nullptr) value = &kEmpty;
   if (value == nullptr) return std::nullopt;
   ObjectReader reader(state_, *value, PathOf(key));
   if (!reader.valid()) return std::nullopt;
@@ -194,6 +210,7 @@ std::optional<size_t> ObjectReader::Match(std::string_view key, const json::valu
 
 std::optional<size_t> ObjectReader::OneOf(std::string_view key,
                                           const std::vector<std::string_view>& names) {
+  NoteNames(key, names);
   const json::value* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return Match(key, *value, names);
@@ -201,9 +218,23 @@ std::optional<size_t> ObjectReader::OneOf(std::string_view key,
 
 size_t ObjectReader::RequiredOneOf(std::string_view key,
                                    const std::vector<std::string_view>& names) {
+  NoteNames(key, names);
   const json::value* value = Require(key);
   if (value == nullptr) return 0;
   return Match(key, *value, names).value_or(0);
+}
+
+void ObjectReader::NoteType(std::string_view key, std::string_view type) {
+  if (object_ != nullptr && state_->recorder != nullptr) {
+    state_->recorder->NoteType(path_, key, type);
+  }
+}
+
+void ObjectReader::NoteNames(std::string_view key, const std::vector<std::string_view>& names) {
+  NoteType(key, "string");
+  if (object_ != nullptr && state_->recorder != nullptr) {
+    state_->recorder->NoteNames(path_, key, names);
+  }
 }
 
 void ObjectReader::WrongType(std::string_view key, std::string_view expected) {

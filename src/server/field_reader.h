@@ -17,12 +17,17 @@
 
 namespace deepinfer {
 
+class FieldRecorder;
+
 // What all readers of one body share: the first error stops nothing but is the one reported, so
 // that validators stay free of branches.
 struct ReadState {
   const JsonDocument* document = nullptr;
   bool reject_duplicate_keys = true;
   std::optional<ApiError> error;
+  // Notes what is read instead of checking it; absent objects then read like empty ones, and
+  // nothing fails.
+  FieldRecorder* recorder = nullptr;
 
   void Fail(std::string path, std::string code, std::string message);
   bool IsDuplicate(std::string_view path);
@@ -58,6 +63,9 @@ class ObjectReader {
   std::optional<size_t> OneOf(std::string_view key, const std::vector<std::string_view>& names);
   size_t RequiredOneOf(std::string_view key, const std::vector<std::string_view>& names);
 
+  // For descriptions: the field may also have this JSON type, which the caller checks.
+  void NoteAlternative(std::string_view key, std::string_view type) { NoteType(key, type); }
+
   void WrongType(std::string_view key, std::string_view expected);
   void Fail(std::string_view key, std::string code, std::string message);
 
@@ -65,6 +73,8 @@ class ObjectReader {
   std::vector<std::string> UnreadKeys() const;
 
  private:
+  void NoteType(std::string_view key, std::string_view type);
+  void NoteNames(std::string_view key, const std::vector<std::string_view>& names);
   std::optional<size_t> Match(std::string_view key, const boost::json::value& value,
                               const std::vector<std::string_view>& names);
 

@@ -63,6 +63,15 @@ std::array<int64_t, 4> GapPercentiles(std::vector<TokenGap> gaps) {
   return result;
 }
 
+// What a request that only warms the cache shows of an event: its prompt and that it ended.
+TokenEvent WithoutTokens(TokenEvent event) {
+  event.ids.clear();
+  event.logprobs.clear();
+  event.stop_token_id = -1;
+  if (event.finish == FinishReason::kStop) event.finish = FinishReason::kLength;
+  return event;
+}
+
 // Names who may share cached prefixes without giving away what their keys derive from.
 std::string UserNamespace(const Sha256Digest& scope) {
   constexpr size_t kLength = 32;
@@ -261,8 +270,8 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
   if (plan_.stream && !stream_started_ && (is_compiled || !event.ids.empty())) StartStream();
   if (is_compiled) return;
   std::vector<std::string> events;
-  const ChoiceProgress progress =
-      plan_.answer->OnEvent(static_cast<int32_t>(index), event, &events);
+  const ChoiceProgress progress = plan_.answer->OnEvent(
+      static_cast<int32_t>(index), plan_.only_warms ? WithoutTokens(event) : event, &events);
   if (plan_.stream) {
     // The engine stops running a request whose client holds too many credits.
     num_chunks_ += static_cast<int64_t>(events.size());

@@ -22,6 +22,7 @@ struct GenerationPlan {
   std::vector<EngineRequest> requests;  // one per choice; request_id is set here
   std::string grammar_path;             // of the field that asked for their grammar
   bool stream = false;
+  bool only_warms = false;  // the prompt is computed and kept, the answer is empty
 };
 
 // Answers the exchange, now or later, whatever happens. `state` outlives the generation:

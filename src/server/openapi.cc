@@ -5,57 +5,17 @@
 
 #include "base/json_writer.h"
 #include "base/version.h"
+#include "server/openapi_fields.h"
 #include "server/routes.h"
 
 namespace deepinfer {
 namespace {
-
-struct RequestSchema {
-  std::string_view route;
-  std::string_view schema;
-};
-
-// The fields a client must know; everything else is in docs/api.md.
-constexpr RequestSchema kRequestSchemas[] = {
-    {"/v1/chat/completions",
-     R"({"type":"object","required":["model","messages"],"properties":{)"
-     R"("model":{"type":"string"},)"
-     R"("messages":{"type":"array","minItems":1,"items":{"type":"object","required":["role"],)"
-     R"("properties":{"role":{"type":"string","enum":["system","developer","user","assistant",)"
-     R"("tool","latest_reminder"]}}}},)"
-     R"("max_completion_tokens":{"type":["integer","null"],"minimum":1},)"
-     R"("temperature":{"type":["number","null"],"minimum":0,"maximum":2},)"
-     R"("top_p":{"type":["number","null"],"exclusiveMinimum":0,"maximum":1},)"
-     R"("n":{"type":["integer","null"],"minimum":1,"maximum":128},)"
-     R"("stream":{"type":["boolean","null"]}}})"},
-    {"/v1/completions",
-     R"({"type":"object","required":["model"],"properties":{"model":{"type":"string"},)"
-     R"("prompt":{"anyOf":[{"type":"string"},{"type":"array","minItems":1},{"type":"null"}]},)"
-     R"("max_tokens":{"type":["integer","null"],"minimum":1},)"
-     R"("stream":{"type":["boolean","null"]}}})"},
-    {"/tokenize",
-     R"({"type":"object","properties":{"prompt":{"type":"string"},"messages":{"type":"array"},)"
-     R"("add_special_tokens":{"type":["boolean","null"]},"model":{"type":["string","null"]}}})"},
-    {"/detokenize",
-     R"({"type":"object","required":["tokens"],"properties":{"tokens":{"type":"array",)"
-     R"("items":{"type":"integer","minimum":0}},"model":{"type":["string","null"]}}})"},
-};
 
 constexpr std::string_view kErrorSchema =
     R"({"type":"object","required":["error"],"properties":{"error":{"type":"object",)"
     R"("required":["message","type"],"properties":{"message":{"type":"string"},)"
     R"("type":{"type":"string"},"param":{"type":["string","null"]},)"
     R"("code":{"type":["string","integer","null"]}}}}})";
-
-// The render routes take what their generating route takes.
-std::string_view SchemaOf(std::string_view route) {
-  constexpr std::string_view kRender = "/render";
-  if (route.ends_with(kRender)) route.remove_suffix(kRender.size());
-  for (const RequestSchema& entry : kRequestSchemas) {
-    if (entry.route == route) return entry.schema;
-  }
-  return R"({"type":"object"})";
-}
 
 void WriteOperation(const Route& route, JsonWriter& json) {
   json.Key(route.method == "GET" ? "get" : "post").BeginObject();
@@ -71,7 +31,7 @@ void WriteOperation(const Route& route, JsonWriter& json) {
   if (!route.needs_key) json.Key("security").BeginArray().EndArray();
   if (route.method == "POST") {
     json.Key("requestBody").BeginObject().Key("required").Bool(true).Key("content").BeginObject();
-    json.Key("application/json").BeginObject().Key("schema").Raw(SchemaOf(route.name));
+    json.Key("application/json").BeginObject().Key("schema").Raw(RequestSchemaOf(route.name));
     json.EndObject().EndObject().EndObject();
   }
   const bool is_text = route.name == "/metrics";

@@ -56,11 +56,6 @@ std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view mo
   return error;
 }
 
-std::optional<ApiError> CheckGenerates(int32_t max_tokens) {
-  if (max_tokens > 0) return std::nullopt;
-  return UnsupportedParameterError("max_tokens", "Pre-warm requests are not supported");
-}
-
 namespace {
 
 ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& state,
@@ -72,11 +67,10 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
       ResolveMaxTokens(request, model.chat, static_cast<int64_t>(prepared.prompt_ids.size()),
                        model.context.gateway->info().max_model_len);
   if (!max_tokens) return tl::unexpected(max_tokens.error());
-  if (auto error = CheckGenerates(*max_tokens)) return tl::unexpected(std::move(*error));
   EngineRequest base;
   base.prompt_ids = prepared.prompt_ids;
   base.sampling = request.sampling;
-  base.sampling.max_tokens = *max_tokens;
+  base.sampling.max_tokens = EngineMaxTokens(*max_tokens);
   BanWords(*model.context.tokenizer, request.bad_words, &base.sampling);
   base.sampling.num_top_logprobs = request.logprobs ? request.top_logprobs.value_or(0) : -1;
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
@@ -113,6 +107,7 @@ ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const Ser
   plan.stream = request.stream.stream;
   plan.requests = std::move(*requests);
   plan.grammar_path = prepared.grammar.path;
+  plan.only_warms = request.max_tokens == 0;
   return plan;
 }
 

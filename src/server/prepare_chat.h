@@ -3,6 +3,7 @@
 // Thread rule: any thread; slow for long prompts, so never on a network thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,8 +45,9 @@ void NoteSession(const HttpRequest& http_request, const RequestLabels& labels);
 // 403 unless the key may use the model.
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model);
 
-// Pre-warm requests (max_tokens 0) have no prefill-only run to map to.
-std::optional<ApiError> CheckGenerates(int32_t max_tokens);
+// A request for 0 tokens warms the cache: the step that ends its prompt decides one token in any
+// case, and nobody is shown it.
+inline int32_t EngineMaxTokens(int32_t max_tokens) { return std::max(max_tokens, 1); }
 
 // Bans the tokens that spell a word, at the start of a text and behind a space: the last of them
 // where the output ends with the others. Other tokens with the same letters stay free.

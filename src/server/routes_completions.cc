@@ -72,11 +72,10 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
         ResolveMaxTokens(common, model.chat, static_cast<int64_t>(ids.size()),
                          model.context.gateway->info().max_model_len);
     if (!max_tokens) return tl::unexpected(max_tokens.error());
-    if (auto error = CheckGenerates(*max_tokens)) return tl::unexpected(std::move(*error));
     for (int32_t i = 0; i < common.num_choices; ++i) {
       EngineRequest& engine_request = requests.emplace_back(base);
       engine_request.prompt_ids = ids;
-      engine_request.sampling.max_tokens = *max_tokens;
+      engine_request.sampling.max_tokens = EngineMaxTokens(*max_tokens);
       engine_request.sampling.seed = DeriveSeed(base.sampling.seed, static_cast<uint32_t>(i));
     }
   }
@@ -132,6 +131,7 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
   plan.stream = common.stream.stream;
   plan.requests = std::move(*requests);
   plan.grammar_path = prepared->grammar.path;
+  plan.only_warms = common.max_tokens == 0;
   CompletionsResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   plan.id = options.id;
   plan.answer = MakeCompletionsAnswer(*model->context.tokenizer, std::move(options));

@@ -40,7 +40,7 @@ MessagesFormat MakeFormat(const ServerState& state, const PreparedMessages& prep
   format.model = request.model;
   format.starts_in_reasoning = request.parsing.start == OutputStart::kReasoningStart ||
                                request.parsing.start == OutputStart::kReasoningContinuation;
-  format.counts_cache_writes = prepared.cache_marks.count > 0;
+  format.counts_cache_writes = prepared.cache_marks.count > 0 || request.max_tokens == 0;
   format.cache_lives_1h = prepared.cache_marks.last_lives_1h;
   format.usage_extension = state.options.usage_extension;
   return format;

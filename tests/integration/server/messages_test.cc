@@ -142,6 +142,24 @@ TEST_F(MessagesTest, TokensAreCountedAsTheyAreGenerated) {
   EXPECT_EQ(rendered.at("num_tokens").as_int64(), static_cast<int64_t>(prompt.size()));
 }
 
+TEST_F(MessagesTest, ZeroTokensWarmTheCacheAndAnswerNothing) {
+  Start();
+  SetText("never shown");
+  for (const bool stream : {false, true}) {
+    const ClientResponse response = Post(kPath, Body({{"max_tokens", 0}, {"stream", stream}}));
+    ASSERT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(response.body.find("never"), std::string::npos);
+    EXPECT_EQ(worker_->submitted().back().sampling.max_tokens, 1);
+    if (stream) continue;
+    const json::value message = ParseBody(response);
+    EXPECT_TRUE(message.at("content").as_array().empty());
+    EXPECT_EQ(message.at("stop_reason"), "max_tokens");
+    EXPECT_EQ(message.at("usage").at("output_tokens"), 0);
+  }
+  ExpectAlive();
+  EXPECT_EQ(Post("/v1/chat/completions", ChatBody({{"max_tokens", 0}})).status, 400);
+}
+
 TEST_F(MessagesTest, ErrorsHaveAnthropicsShape) {
   Start();
   const auto expect = [&](const ClientResponse& response, int status, std::string_view type) {
