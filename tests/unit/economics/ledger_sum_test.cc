@@ -79,6 +79,22 @@ TEST(LedgerSum, OnlyTheLastAttemptOfAWorkCanQualify) {
   EXPECT_EQ(totals.qualified, 1);
 }
 
+TEST(LedgerSum, AnEarlierAttemptThatPassedDoesNotCount) {
+  for (const bool late_first : {false, true}) {
+    LedgerSum sum(ByKey());
+    if (late_first) sum.Take(Line("late", "w", "other key", 20));
+    sum.Take(Line("early", "w", "k", 10));
+    if (!late_first) sum.Take(Line("late", "w", "other key", 20));
+    sum.Take(Grade("early", "pass"));
+    sum.Take(Grade("late", "fail"));
+    const auto groups = sum.Groups();
+    ASSERT_EQ(groups.size(), 2u);
+    EXPECT_EQ(groups[0].totals.works, 0);  // "k"
+    EXPECT_EQ(groups[1].totals.works, 1);
+    EXPECT_EQ(groups[0].totals.qualified + groups[1].totals.qualified, 0);
+  }
+}
+
 TEST(LedgerSum, RepricingNeedsNoRevenueOnTheLine) {
   const PriceBook book = PriceBook::Load("flat-example").value();
   LedgerSumOptions options;
