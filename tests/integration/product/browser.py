@@ -150,8 +150,14 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        # Asked to close, the browser ends its helper processes first; killed, it would leave them
+        # writing into the profile.
+        try:
+            self._send("Browser.close")
+            self.process.wait(TIMEOUT_S)
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
         os.close(self.out)
         self.reader.join()
         os.close(self.inp)

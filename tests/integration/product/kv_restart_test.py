@@ -151,7 +151,9 @@ class KvRestart(unittest.TestCase):
                         break
         report = run("kv", "verify", "--dir", self.dir, "--json")
         self.assertEqual(json.loads(report.stdout)["problems"], [])
-        with self.server(stored=700 // BLOCK) as server:
+        # The index grows while it is read: wait for all of it.
+        stats = json.loads(run("kv", "stats", "--dir", self.dir, "--json").stdout)
+        with self.server(stored=stats["namespaces"][0]["blocks"]) as server:
             answer = complete(server, prompt(700, 0))
             self.assertEqual(text_and_logprobs(answer), expected[0])
             self.assertGreater(by_tier(answer)["disk"], 0)
