@@ -58,8 +58,10 @@ TEST(VerifyCalibration, TheFitFindsTheTemperaturesAndHoldsOnOtherSamples) {
   const auto other = SamplesWith(truth, 20'000, 2);
   const std::vector<double> fit = FitTemperatures(fitted_on, truth.size());
   ASSERT_EQ(fit.size(), truth.size());
-  // The later a draft, the less of its survival is its own: the errors below judge those.
-  for (size_t k = 0; k < 2; ++k) EXPECT_NEAR(fit[k] / truth[k], 1.0, 0.2) << k;
+  // Few samples survive to the last drafts, so their temperatures are known less well.
+  for (size_t k = 0; k < truth.size(); ++k) {
+    EXPECT_NEAR(fit[k] / truth[k], 1.0, k < 3 ? 0.2 : 0.5) << k;
+  }
   const std::vector<double> ones(truth.size(), 1.0);
   EXPECT_LT(MeanCalibrationError(other, fit), 0.02);
   EXPECT_GT(MeanCalibrationError(other, ones), 2 * MeanCalibrationError(other, fit));
