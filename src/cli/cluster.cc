@@ -48,7 +48,7 @@ class ClusterCommand final : public Command {
     drain_
         ->add_option("--within", drain_within_s_,
                      "Seconds for its requests; what is left continues elsewhere")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0.0, 86400.0))
         ->capture_default_str();
     top_ = app_->add_subcommand("top", "Watch the workers of a cluster, once a second");
     top_->add_option("--dir", dir_, "Folder of the cluster")->required();

@@ -44,6 +44,8 @@ class GatewayCommand final : public Command {
     Status status = registry_.Check();
     if (workers_.empty() && workers_file_.empty() && registry_.registry.empty()) {
       status = InvalidRequest("a gateway needs --worker, --workers-file or --registry");
+    } else if (!workers_file_.empty() && !registry_.registry.empty()) {
+      status = InvalidRequest("--workers-file and --registry exclude each other");
     }
     if (!status.ok()) return ReportFailure(status);
     status = RunServing(&flags_, [this](const std::filesystem::path& dir, LoadProgress* progress,

@@ -1,6 +1,7 @@
 // deepinfer worker: an engine for gateways in other processes.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -15,6 +16,16 @@
 
 namespace deepinfer {
 namespace {
+
+// A day; sums with the clock stay far from the end of its range.
+constexpr int64_t kMaxDrainUs = int64_t{86'400} * 1'000'000;
+
+// Host of host:port without the brackets of IPv6.
+std::string HostOf(const std::string& endpoint) {
+  std::string host = endpoint.substr(0, endpoint.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
 
 class WorkerCommand final : public Command {
  public:
@@ -67,11 +78,12 @@ class WorkerCommand final : public Command {
     options.transport = Transport();
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
     DI_ASSIGN_OR_RETURN(options.security, tls_.Load());
-    if (!listen_.starts_with("unix:")) options.data_host = listen_.substr(0, listen_.rfind(':'));
+    if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
     service.OnDrainAsked([&](int64_t within_us) {
-      drain_within_us.store(std::max<int64_t>(0, within_us), std::memory_order_release);
+      drain_within_us.store(std::clamp<int64_t>(within_us, 0, kMaxDrainUs),
+                            std::memory_order_release);
     });
     DI_ASSIGN_OR_RETURN(
         const std::unique_ptr<SessionServer> sessions,

@@ -87,7 +87,7 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
       return InvalidRequest("request id '" + live->id() + "' is already live");
     }
   }
-  Status status;
+  Status status = Unavailable("no worker is in reach");
   // A worker that is lost just now leaves the choice among the others.
   for (size_t tries = 0; tries < workers->size(); ++tries) {
     status = Dispatch(live);

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -166,8 +167,8 @@ class ServerSession final : public QueuedSession<ServerStream> {
 
 class GrpcSessionServer final : public SessionServer, private wire::Peer::Service {
  public:
-  explicit GrpcSessionServer(std::function<void(deepinfer::Session*)> serve)
-      : serve_(std::move(serve)) {}
+  GrpcSessionServer(std::function<void(deepinfer::Session*)> serve, bool secure)
+      : serve_(std::move(serve)), secure_(secure) {}
   ~GrpcSessionServer() override { Shutdown(); }
 
   Status Start(const std::string& endpoint, const SecurityPtr& security) {
@@ -204,12 +205,18 @@ class GrpcSessionServer final : public SessionServer, private wire::Peer::Servic
 
  private:
   grpc::Status Session(grpc::ServerContext* context, ServerStream* stream) override {
+    // gRPC has checked the chain; the authority may sign for others than this cluster too.
+    const auto names = context->auth_context()->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME);
+    if (secure_ && std::find(names.begin(), names.end(), kSecureName) == names.end()) {
+      return {grpc::StatusCode::UNAUTHENTICATED, "the certificate is not for the name deepinfer"};
+    }
     ServerSession session(context, stream);
     serve_(&session);
     return grpc::Status::OK;
   }
 
   const std::function<void(deepinfer::Session*)> serve_;
+  const bool secure_;
   std::string endpoint_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -237,7 +244,7 @@ Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
 Result<std::unique_ptr<SessionServer>> SessionServer::Listen(const std::string& endpoint,
                                                              std::function<void(Session*)> serve,
                                                              const SecurityPtr& security) {
-  auto server = std::make_unique<GrpcSessionServer>(std::move(serve));
+  auto server = std::make_unique<GrpcSessionServer>(std::move(serve), security != nullptr);
   DI_RETURN_IF_ERROR(server->Start(endpoint, security));
   return std::unique_ptr<SessionServer>(std::move(server));
 }

@@ -74,10 +74,12 @@ class RegistryFollower final : public Follower {
   void Loop() {
     std::chrono::milliseconds backoff = kLeastBackoff;
     std::minstd_rand random{std::random_device{}()};
+    bool told = false;  // of this outage
     while (true) {
       if (const Status status = Follow(); status.ok()) {
         backoff = kLeastBackoff;
-      } else if (backoff == kLeastBackoff) {
+        told = false;
+      } else if (!std::exchange(told, true)) {
         Log(LogLevel::kWarning, "registry.unreachable", {{"prefix", prefix_}, {"status", status}});
       }
       const std::chrono::milliseconds wait(
@@ -145,7 +147,13 @@ class FileFollower final : public Follower {
  private:
   void Read() {
     std::ifstream in(path_);
-    if (!in) return;
+    if (!in) {
+      if (!std::exchange(told_, true)) {
+        Log(LogLevel::kWarning, "workers_file.unreadable", {{"path", path_.string()}});
+      }
+      return;
+    }
+    told_ = false;
     std::set<std::string> endpoints;
     for (std::string line; std::getline(in, line);) {
       line.erase(std::min(line.find('#'), line.size()));
@@ -157,6 +165,7 @@ class FileFollower final : public Follower {
   }
 
   const std::filesystem::path path_;
+  bool told_ = false;  // of this outage; owned by the thread
 };
 
 }  // namespace

@@ -49,7 +49,7 @@ Status ExtentPush::Next(std::chrono::milliseconds stall_limit, Extent* extent) {
     if (next_offset_ == size && on_the_way_.empty()) return OkStatus();
     const int64_t next_size = std::min(kExtentBytes, size - next_offset_);
     const int64_t oldest = on_the_way_.empty() ? next_offset_ : on_the_way_.begin()->first;
-    if (next_size > 0 && next_offset_ + next_size <= oldest + window_bytes_) {
+    if (next_size > 0 && next_offset_ + next_size - oldest <= window_bytes_) {
       const auto offset = static_cast<size_t>(next_offset_);
       *extent = {ticket_, next_offset_, next_size,
                  Crc32c(bytes_.subspan(offset, static_cast<size_t>(next_size)))};

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "support/fake_clock.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
 
 class RecordingWorker final : public Worker {
  public:
-  WorkerInfo info() const override { return info_; }
+  WorkerInfo info() const override { return its_info; }
   Status Submit(EngineRequest request, TokenSink) override {
     submitted.push_back(request.request_id);
     return answer;
@@ -26,15 +27,13 @@ class RecordingWorker final : public Worker {
   EngineStatistics Statistics() const override { return statistics; }
   void Drain(int64_t deadline_us) override { drained_until.push_back(deadline_us); }
 
+  WorkerInfo its_info;
   LoadReport load;
   bool is_healthy = true;
   EngineStatistics statistics;
   Status answer;
   std::vector<std::string> submitted, cancelled;
   std::vector<int64_t> drained_until;
-
- private:
-  WorkerInfo info_;
 };
 
 class GatewayTest : public ::testing::Test {
@@ -67,6 +66,18 @@ TEST_F(GatewayTest, IsHealthyWhileSomeWorkerIs) {
   EXPECT_TRUE(gateway_->healthy());
   workers_[1]->is_healthy = false;
   EXPECT_FALSE(gateway_->healthy());
+}
+
+TEST_F(GatewayTest, WhenTheLastWorkerHasLeftNothingIsAccepted) {
+  auto worker = std::make_unique<RecordingWorker>();
+  worker->its_info.endpoint = "unix:gone";
+  worker->load.ready = false;
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::move(worker));
+  gateway_ = std::make_unique<Gateway>(GatewayOptions{}, std::move(workers), &clock_);
+  gateway_->FollowWorkers({}, nullptr);
+  SpinUntil("the worker to leave", [this] { return gateway_->Statistics().empty(); });
+  EXPECT_EQ(Submit("a").code(), StatusCode::kUnavailable);
 }
 
 TEST_F(GatewayTest, RoutesToTheWorkerWithFewestLiveRequestsTheFirstOfEquals) {

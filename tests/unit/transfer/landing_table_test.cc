@@ -218,7 +218,8 @@ RC_GTEST_PROP(LandingWalk, LeavesNothingBehind, ()) {
   std::vector<uint64_t> tickets = {1};
   const auto ops = *rc::gen::container<std::vector<std::pair<uint8_t, uint16_t>>>(
       rc::gen::pair(rc::gen::inRange<uint8_t>(0, 6), rc::gen::arbitrary<uint16_t>()));
-  for (const auto& [op, arg] : ops) {
+  for (const auto& [op, any] : ops) {
+    const uint16_t arg = any;  // a lambda takes no part of a pair
     const uint64_t ticket = tickets[arg % tickets.size()];
     const int64_t offset = arg % 4 * 256;
     const auto part = std::span(bytes).subspan(static_cast<size_t>(offset), 256);
