@@ -21,14 +21,19 @@ async function failure(response) {
   return new Error(text);
 }
 
+// A server that hangs must not stop a page that asks again.
+function read(path) {
+  return fetch(path, { headers: headers(), signal: AbortSignal.timeout(10000) });
+}
+
 export async function getJson(path) {
-  const response = await fetch(path, { headers: headers() });
+  const response = await read(path);
   if (!response.ok) throw await failure(response);
   return response.json();
 }
 
 export async function getText(path) {
-  const response = await fetch(path, { headers: headers() });
+  const response = await read(path);
   if (!response.ok) throw await failure(response);
   return response.text();
 }

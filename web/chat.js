@@ -144,6 +144,8 @@ async function answer() {
   if (mine !== conversation) return;
   if (view.content || view.reasoning) {
     history.push({ role: "assistant", content: view.content });
+  } else {
+    history.pop();  // a question without an answer is not asked again
   }
   view.end(note);
   running = null;

@@ -75,7 +75,7 @@ Status LedgerCheck::CheckRevenue(const LedgerLine& line) {
   if (!line.price_book || unknown_books_.contains(*line.price_book)) return OkStatus();
   auto found = books_.find(*line.price_book);
   if (found == books_.end()) {
-    Result<PriceBook> book = PriceBook::Load(*line.price_book);
+    Result<PriceBook> book = PriceBook::Shipped(*line.price_book);
     if (!book.ok()) {
       // A book of the operator's own is not known by its id.
       unknown_books_.insert(*line.price_book);

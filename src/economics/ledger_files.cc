@@ -41,6 +41,8 @@ Status ReadLedger(const std::vector<std::string>& files, const LedgerLineSink& s
       ++stats->num_lines;
       DI_RETURN_IF_ERROR(sink(place, text, *std::move(line)));
     }
+    // A sum over half of a file would look like a sum.
+    if (file.bad()) return Unavailable(path + ": reading failed");
   }
   return OkStatus();
 }

@@ -207,7 +207,10 @@ Status ReadTimes(const Reader& reader, LedgerTimes* time) {
   return OkStatus();
 }
 
-LedgerTokens ReadTokens(const Reader& reader) {
+// No request has more; sums of lines stay far from the end of 64 bits.
+constexpr int64_t kMostTokens = int64_t{1} << 32;
+
+Result<LedgerTokens> ReadTokens(const Reader& reader) {
   LedgerTokens tokens;
   const std::pair<std::string_view, int64_t*> fields[] = {
       {"tokens.prompt", &tokens.prompt},
@@ -229,7 +232,10 @@ LedgerTokens ReadTokens(const Reader& reader) {
       {"tokens.draft_accepted", &tokens.draft_accepted},
       {"tokens.wasted", &tokens.wasted},
   };
-  for (const auto& [path, out] : fields) *out = reader.Int(path);
+  for (const auto& [path, out] : fields) {
+    *out = reader.Int(path);
+    if (*out < -kMostTokens || *out > kMostTokens) return Corrupt(path, "is out of range");
+  }
   return tokens;
 }
 
@@ -266,7 +272,7 @@ Result<LedgerLine> ReadLedgerLine(const json::value& root) {
     line.dimensions.push_back(reader.Shown(path));
   }
   DI_RETURN_IF_ERROR(ReadTimes(reader, &line.time));
-  line.tokens = ReadTokens(reader);
+  DI_ASSIGN_OR_RETURN(line.tokens, ReadTokens(reader));
   line.num_chunks = reader.Int("stream.n_chunks");
   line.ttft_ms = reader.TextOrNull("stream.ttft_ms");
   line.e2e_ms = reader.Text("stream.e2e_ms");

@@ -31,7 +31,11 @@ std::vector<std::string> LedgerSum::GroupOf(const LedgerLine& line) const {
 }
 
 void LedgerSum::Take(const ParsedLine& parsed) {
-  if (parsed.kind == LineKind::kGrade) grades_[parsed.grade.attempt_id] = parsed.grade.quality;
+  if (parsed.kind == LineKind::kGrade) {
+    // One checker that fails is enough, whichever line is read first.
+    std::string& quality = grades_[parsed.grade.attempt_id];
+    if (quality != "fail") quality = parsed.grade.quality;
+  }
   if (parsed.kind != LineKind::kLedger) return;
   const LedgerLine& line = parsed.ledger;
   const int64_t at = line.time.recv_utc_us;

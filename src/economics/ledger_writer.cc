@@ -91,19 +91,20 @@ void LedgerWriter::Write(const std::deque<std::string>& lines) {
   int64_t dropped = 0;
   const bool is_open = OpenFile();
   for (const std::string& line : lines) {
-    if (!is_open || !WriteLine(line)) {
-      ++dropped;
-    } else {
-      num_written_.fetch_add(1, std::memory_order_relaxed);
-    }
+    if (!is_open || !WriteLine(line)) ++dropped;
   }
   // The machine may lose power: what one wake-up wrote goes to the device together.
-  if (is_open) fdatasync(fd_);
-  if (dropped == 0) return;
-  if (num_dropped_.fetch_add(dropped, std::memory_order_relaxed) == 0) {
-    Log(LogLevel::kError, "ledger.dropped",
-        {{"folder", options_.folder}, {"lines", dropped}, {"reason", std::strerror(errno)}});
+  int reason = errno;
+  if (is_open && fdatasync(fd_) != 0) {
+    reason = errno;
+    dropped = std::ssize(lines);
   }
+  num_written_.fetch_add(std::ssize(lines) - dropped, std::memory_order_relaxed);
+  if (dropped == 0) return;
+  num_dropped_.fetch_add(dropped, std::memory_order_relaxed);
+  if (std::exchange(told_, true)) return;
+  Log(LogLevel::kError, "ledger.dropped",
+      {{"folder", options_.folder}, {"lines", dropped}, {"reason", std::strerror(reason)}});
 }
 
 bool LedgerWriter::WriteLine(const std::string& line) {

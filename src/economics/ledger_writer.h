@@ -65,6 +65,7 @@ class LedgerWriter {
   int fd_ = -1;
   std::string open_hour_;
   bool has_torn_line_ = false;
+  bool told_ = false;  // that lines were lost; owned by the thread
 
   std::atomic<int64_t> num_written_{0};
   std::atomic<int64_t> num_dropped_{0};

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMoneyDigits = 12;
 constexpr size_t kPriceDigits = 6;        // one pico-unit per token
-constexpr Pico kMostPrice = 1'000'000;    // per million tokens
+constexpr Pico kMostPrice = 10'000;       // per million tokens; 2^29 of them fit 64 bits
 constexpr Pico kPicoPerUnit = 1'000'000;  // a price of 1 per million tokens
 
 }  // namespace
@@ -41,7 +41,7 @@ Result<Pico> ParsePricePerMillion(std::string_view text) {
   for (const char c : whole) {
     if (c < '0' || c > '9') return refuse("is not a decimal such as 0.15");
     units = units * 10 + (c - '0');
-    if (units > kMostPrice) return refuse("is above 1000000 per million tokens");
+    if (units > kMostPrice) return refuse("is above 10000 per million tokens");
   }
   Pico fraction = 0;
   for (const char c : part) {

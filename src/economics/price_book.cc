@@ -4,8 +4,8 @@
 #include <boost/json.hpp>
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 
 #include "base/sha256.h"
 #include "economics/utc_time.h"
@@ -185,13 +185,21 @@ std::string_view PriceWindowName(PriceWindow window) {
 
 Result<PriceBook> PriceBook::Parse(std::string_view text) { return PriceBookReader(text).Read(); }
 
-Result<PriceBook> PriceBook::Load(const std::string& id_or_path) {
-  for (const auto& [id, text] : ShippedPriceBooks()) {
-    if (id == id_or_path) return Parse(text);
+Result<PriceBook> PriceBook::Shipped(std::string_view id) {
+  for (const auto& [known, text] : ShippedPriceBooks()) {
+    if (known == id) return Parse(text);
   }
+  return NotFound("price book " + std::string(id) + " is not a shipped one");
+}
+
+Result<PriceBook> PriceBook::Load(const std::string& id_or_path) {
+  Result<PriceBook> shipped = Shipped(id_or_path);
+  if (shipped.ok()) return shipped;
   std::ifstream file(id_or_path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  std::ostringstream bytes;  // refuses a folder by its state, where iterators would throw
+  bytes << file.rdbuf();
+  const std::string text = bytes.str();
+  if (!file || !bytes) {
     std::string known;
     for (const auto& [id, unused] : ShippedPriceBooks()) known += "\n  " + std::string(id);
     return NotFound("price book " + id_or_path + ": neither a readable file nor one of" + known);

@@ -53,6 +53,9 @@ class PriceBook {
   // invalid_request names the field.
   static Result<PriceBook> Parse(std::string_view json);
 
+  // A shipped book by its id. not_found.
+  static Result<PriceBook> Shipped(std::string_view id);
+
   // A shipped book by its id, else the file at this path. not_found, invalid_request.
   static Result<PriceBook> Load(const std::string& id_or_path);
 

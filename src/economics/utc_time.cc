@@ -58,7 +58,7 @@ std::optional<int64_t> ParseUtc(std::string_view text) {
   if (text.size() > kDateLength) {
     const std::string_view time = text.substr(kDateLength + 1);
     const auto hour = Digits(time, 0, 2), minute = Digits(time, 3, 2), second = Digits(time, 6, 2);
-    if (text[kDateLength] != 'T' || time.back() != 'Z' || !hour || !minute || !second) {
+    if (text[kDateLength] != 'T' || !time.ends_with('Z') || !hour || !minute || !second) {
       return std::nullopt;
     }
     if (time[2] != ':' || time[5] != ':' || *hour > 23 || *minute > 59 || *second > 59) {

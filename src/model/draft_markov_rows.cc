@@ -19,7 +19,10 @@ const float* DraftMarkovRows::Find(int32_t id) {
 float* DraftMarkovRows::Add(int32_t id) {
   size_t index = slots_.size();
   if (index < max_rows_) {
-    slots_.emplace_back().row.resize(vocab_);
+    // A slot without its row must not stay behind when memory is short.
+    Slot fresh;
+    fresh.row.resize(vocab_);
+    slots_.push_back(std::move(fresh));
   } else {
     const auto oldest = std::min_element(
         slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });

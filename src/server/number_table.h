@@ -3,6 +3,7 @@
 // Thread rule: one thread at a time. Included by the files that define series only.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,7 +53,8 @@ class NumberTable {
   void Show(const Stats& now) {
     for (size_t i = 0; i < gauges_.size(); ++i) gauges_[i].Set(gauge_rows_[i].get(now));
     for (size_t i = 0; i < counters_.size(); ++i) {
-      const double total = counter_rows_[i].get(now);
+      // A reader that comes late brings an older state; counters never go back.
+      const double total = std::max(shown_[i], counter_rows_[i].get(now));
       counters_[i].Increment(total - shown_[i]);
       shown_[i] = total;
     }

@@ -88,7 +88,7 @@ LedgerOutcome OutcomeOf(const RequestFacts& facts) {
     outcome.cancelled_by = "client";
   } else if (facts.cancelled_by_server) {
     outcome.cancelled_by = "server";
-  } else if (facts.outcome.status == 499) {
+  } else if (facts.outcome.status == 499 && facts.error_code.empty()) {
     // The answer was complete before its client left.
     outcome.http_status = 200;
   }
