@@ -97,7 +97,7 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
     granted = it != waiting_.end() && it->second.ticket == 0;
     if (granted) {
       it->second.ticket = grant->ticket;
-      senders_[grant->ticket] = {run, peer.incarnation, peer.reply};
+      senders_[grant->ticket] = {run, peer.session, peer.reply};
     }
   }
   if (!granted) {
@@ -116,16 +116,16 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
   peer.reply(std::move(answer));
 }
 
-bool HandOffReceiver::IsSender(uint64_t incarnation, uint64_t ticket) const {
+bool HandOffReceiver::IsSender(uint64_t session, uint64_t ticket) const {
   const std::lock_guard lock(mutex_);
   const auto it = senders_.find(ticket);
-  return it != senders_.end() && it->second.incarnation == incarnation;
+  return it != senders_.end() && it->second.session == session;
 }
 
 void HandOffReceiver::OnExtent(const wire::Extent& message, const Peer& peer) {
   const Extent extent{message.ticket(), message.offset(), message.size_bytes(), message.crc32c()};
   ExtentOutcome outcome = ExtentOutcome::kRefused;
-  if (IsSender(peer.incarnation, extent.ticket)) {
+  if (IsSender(peer.session, extent.ticket)) {
     outcome =
         message.data().empty() ? landings_.OnShared(extent) : OnInBand(extent, message.data());
   }
@@ -167,10 +167,10 @@ void HandOffReceiver::Answer(const Extent& extent, ExtentOutcome outcome, const 
 }
 
 std::optional<HandOffReceiver::Waiting> HandOffReceiver::TakeForCommit(uint64_t ticket,
-                                                                       uint64_t incarnation) {
+                                                                       uint64_t session) {
   const std::lock_guard lock(mutex_);
   const auto sender = senders_.find(ticket);
-  if (sender == senders_.end() || sender->second.incarnation != incarnation) return std::nullopt;
+  if (sender == senders_.end() || sender->second.session != session) return std::nullopt;
   const auto it = waiting_.find(sender->second.run);
   senders_.erase(sender);
   if (it == waiting_.end() || it->second.ticket != ticket) return std::nullopt;
@@ -183,7 +183,7 @@ void HandOffReceiver::OnCommit(const wire::Commit& message, const Peer& peer) {
   wire::Message answer;
   wire::Committed* committed = answer.mutable_committed();
   committed->set_ticket(message.ticket());
-  std::optional<Waiting> waiting = TakeForCommit(message.ticket(), peer.incarnation);
+  std::optional<Waiting> waiting = TakeForCommit(message.ticket(), peer.session);
   if (!waiting) {
     committed->set_refused("nobody waits for it");
     return peer.reply(std::move(answer));
@@ -219,19 +219,19 @@ void HandOffReceiver::OnRelease(const wire::Release& message, const Peer& peer) 
     const auto it = waiting_.find(RunName(message.request_id(), message.attempt()));
     if (it == waiting_.end()) return;
     const auto sender = senders_.find(it->second.ticket);
-    if (sender == senders_.end() || sender->second.incarnation != peer.incarnation) return;
+    if (sender == senders_.end() || sender->second.session != peer.session) return;
     ticket = std::exchange(it->second.ticket, 0);
     senders_.erase(sender);
   }
   landings_.Revoke(ticket);
 }
 
-void HandOffReceiver::OnPeerLost(uint64_t incarnation) {
+void HandOffReceiver::OnPeerLost(uint64_t session) {
   std::vector<uint64_t> tickets;
   {
     const std::lock_guard lock(mutex_);
     for (auto it = senders_.begin(); it != senders_.end();) {
-      if (it->second.incarnation != incarnation) {
+      if (it->second.session != session) {
         ++it;
         continue;
       }

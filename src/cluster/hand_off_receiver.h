@@ -37,9 +37,10 @@ class HandOffReceiver {
   using End = std::function<void(Status)>;
   using Reply = std::function<void(wire::Message)>;
 
-  // A sender: its incarnation, whether it runs on this machine, and how to answer it.
+  // A sender: its session (one number each in this process, for a worker that dials again may still
+  // have an old one), whether it runs on this machine, and how to answer it.
   struct Peer {
-    uint64_t incarnation = 0;
+    uint64_t session = 0;
     bool same_host = false;
     Reply reply;
   };
@@ -61,7 +62,7 @@ class HandOffReceiver {
   void OnCommit(const wire::Commit& message, const Peer& peer);
   void OnRelease(const wire::Release& message, const Peer& peer);
   // Its landings go; the requests wait on until their gateway decides.
-  void OnPeerLost(uint64_t incarnation);
+  void OnPeerLost(uint64_t session);
 
   // Ends requests whose sender let its lease run out.
   void Sweep();
@@ -85,7 +86,7 @@ class HandOffReceiver {
   };
   struct Sender {
     std::string run;
-    uint64_t incarnation = 0;
+    uint64_t session = 0;
     Reply reply;
   };
 
@@ -95,9 +96,9 @@ class HandOffReceiver {
   void OnData(const Extent& extent, ExtentOutcome outcome);
   // Takes a waiting request out, with its landing revoked.
   std::optional<Waiting> TakeOut(const std::string& run);
-  bool IsSender(uint64_t incarnation, uint64_t ticket) const;
+  bool IsSender(uint64_t session, uint64_t ticket) const;
   // Both out of the tables; the landing stays with the caller.
-  std::optional<Waiting> TakeForCommit(uint64_t ticket, uint64_t incarnation);
+  std::optional<Waiting> TakeForCommit(uint64_t ticket, uint64_t session);
 
   const HandOffTransport transport_;
   LandingTable landings_;

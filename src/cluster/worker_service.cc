@@ -174,8 +174,9 @@ void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* ses
 
 void WorkerService::ServeWorker(const std::shared_ptr<Link>& link, Session* session, uint64_t peer,
                                 bool same_host) {
+  const uint64_t number = num_worker_sessions_.fetch_add(1, std::memory_order_relaxed) + 1;
   const HandOffReceiver::Peer sender{
-      peer, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
+      number, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
   wire::Message message;
   while (session->Receive(&message)) {
     if (message.sender() != peer || message.target() != own_.incarnation) continue;
@@ -189,7 +190,7 @@ void WorkerService::ServeWorker(const std::shared_ptr<Link>& link, Session* sess
       receiver_.OnRelease(message.release(), sender);
     }
   }
-  receiver_.OnPeerLost(peer);
+  receiver_.OnPeerLost(number);
   link->Detach();
 }
 

@@ -87,6 +87,7 @@ class WorkerService {
   const Clock* const clock_;
   const WorkerInfo own_;
   std::atomic<WorkerRole> role_;  // an operator may change it
+  std::atomic<uint64_t> num_worker_sessions_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

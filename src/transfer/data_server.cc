@@ -1,7 +1,10 @@
 #include "transfer/data_server.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
+
+#include "base/log.h"
 
 namespace deepinfer {
 
@@ -11,6 +14,8 @@ namespace {
 constexpr size_t kMostConnections = 256;
 // A sender that says nothing for so long has nothing to say.
 constexpr std::chrono::seconds kIdleLimit{30};
+// A sender writes its first frame at once; whoever says nothing must not keep others out.
+constexpr std::chrono::seconds kFirstFrameLimit{10};
 // When the system has no descriptor left.
 constexpr std::chrono::milliseconds kAcceptPause{50};
 
@@ -55,7 +60,12 @@ void DataServer::Accept() {
     if (connections_.size() >= kMostConnections) continue;
     Connection& c = connections_.emplace_back();
     c.socket = *std::move(socket);
-    c.thread = std::thread([this, &c] { Serve(&c); });
+    try {
+      c.thread = std::thread([this, &c] { Serve(&c); });
+    } catch (const std::system_error& error) {
+      Log(LogLevel::kWarning, "transfer.no_thread", {{"error", error.what()}});
+      connections_.pop_back();
+    }
   }
 }
 
@@ -76,7 +86,8 @@ void DataServer::Serve(Connection* connection) {
   const UniqueFd& socket = connection->socket;
   const auto deadline = [] { return std::chrono::steady_clock::now() + kIdleLimit; };
   FrameHeader header;
-  while (ReceiveAll(socket, header, deadline()).ok()) {
+  auto header_deadline = std::chrono::steady_clock::now() + kFirstFrameLimit;
+  for (; ReceiveAll(socket, header, header_deadline).ok(); header_deadline = deadline()) {
     const Result<Extent> extent = DecodeFrame(header);
     if (!extent.ok()) break;
     const ExtentOutcome outcome = landings_->OnStream(

@@ -72,7 +72,9 @@ void ExtentPush::OnAck(int64_t offset, bool corrupt) {
     const std::lock_guard lock(mutex_);
     const auto it = on_the_way_.find(offset);
     if (it == on_the_way_.end()) return;
-    if (corrupt) {
+    if (corrupt && !repeated_.insert(offset).second) {
+      if (stopped_.ok()) stopped_ = Unavailable("an extent arrived broken twice");
+    } else if (corrupt) {
       again_.push_back(it->second);
     } else {
       on_the_way_.erase(it);

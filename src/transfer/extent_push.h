@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 
 #include "base/status.h"
@@ -51,6 +52,7 @@ class ExtentPush {
   int64_t next_offset_ = 0;
   std::map<int64_t, Extent> on_the_way_;  // by offset
   std::deque<Extent> again_;              // of these, the ones that arrived broken
+  std::set<int64_t> repeated_;            // their offsets; a second time ends the push
   std::vector<uint32_t> crcs_;            // of extents in the order of their offsets
   Status stopped_;
 };

@@ -227,6 +227,28 @@ INSTANTIATE_TEST_SUITE_P(Ways, Push, ::testing::Values(Way::kShared, Way::kStrea
                            return way.param == Way::kShared ? "SharedMemory" : "Tcp";
                          });
 
+class NowhereToGo final : public ExtentPath {
+ public:
+  Status Send(const Extent&, std::span<const std::byte>, SocketDeadline) override {
+    ++num_sent;
+    return OkStatus();
+  }
+  bool needs_message() const override { return true; }
+  void Interrupt() override {}
+  int num_sent = 0;
+};
+
+TEST(ExtentPush, AnExtentThatArrivesBrokenTwiceEndsIt) {
+  NowhereToGo path;
+  const auto bytes = Pattern(1024);
+  ExtentPush* itself = nullptr;
+  ExtentPush push(1, bytes, kExtentBytes, &path,
+                  [&](const Extent& extent) { itself->OnAck(extent.offset, true); });
+  itself = &push;
+  EXPECT_EQ(push.Run(kPatience).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(path.num_sent, 2);
+}
+
 class DataConnection : public ::testing::Test {
  protected:
   DataConnection() {
