@@ -55,13 +55,14 @@ Gateway::~Gateway() {
   }
   changed_.notify_all();
   keeper_.join();
-  // Their last events still come here.
-  workers_.Clear();
   std::vector<LivePtr> left;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, live] : live_) left.push_back(live);
   }
+  for (const LivePtr& live : left) live->LetGo();
+  // Their last events still come here.
+  workers_.Clear();
   for (const LivePtr& live : left) End(live, FinishReason::kCancelled, OkStatus());
 }
 

@@ -67,6 +67,7 @@ LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* 
   }
   if (lost || !Trim(event)) {
     running_ = false;
+    placement_ = {};
     return Outcome::kLost;
   }
   ids_.insert(ids_.end(), event->ids.begin(), event->ids.end());
@@ -107,6 +108,7 @@ bool LiveRequest::End(FinishReason reason, Status status,
     const std::lock_guard lock(mutex_);
     if (running_ || ended_) return false;
     ended_ = true;
+    placement_ = {};
     last.start_index = static_cast<int32_t>(ids_.size());
     last.finish = cancelled_ ? FinishReason::kCancelled : reason;
     if (!cancelled_) last.status = std::move(status);
@@ -123,6 +125,12 @@ LiveRequest::Placement LiveRequest::Cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
   return placement_;
+}
+
+void LiveRequest::LetGo() {
+  Placement old;  // its end, outside of the lock
+  const std::lock_guard lock(mutex_);
+  std::swap(old, placement_);
 }
 
 LiveRequest::Placement LiveRequest::placement() const {

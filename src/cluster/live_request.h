@@ -57,6 +57,8 @@ class LiveRequest {
   // Marks it as cancelled and says where it runs.
   Placement Cancel();
   Placement placement() const;
+  // Forgets its workers, which hold it by their sinks; nothing else changes.
+  void LetGo();
   uint32_t attempt() const;
   bool started() const;  // the client has got a token
   bool cancelled() const;

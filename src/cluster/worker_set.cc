@@ -1,11 +1,20 @@
 #include "cluster/worker_set.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
 
 namespace deepinfer {
+
+namespace {
+
+// Delivering an event takes microseconds.
+constexpr std::chrono::seconds kLongestLook{10};
+
+}  // namespace
 
 WorkerSet::WorkerSet(std::vector<std::unique_ptr<Worker>> workers) {
   for (std::unique_ptr<Worker>& worker : workers) {
@@ -72,6 +81,15 @@ void WorkerSet::Clear() {
     members.swap(members_);
     left.swap(left_);
     Publish();
+  }
+  // A worker must not end on its own thread, which looks at its worker while it delivers an event.
+  for (const Member& member : members) left.push_back(member.worker);
+  members.clear();
+  const auto deadline = std::chrono::steady_clock::now() + kLongestLook;
+  for (const std::shared_ptr<Worker>& worker : left) {
+    while (worker.use_count() > 1 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
 }
 

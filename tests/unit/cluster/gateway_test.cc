@@ -68,6 +68,51 @@ TEST_F(GatewayTest, IsHealthyWhileSomeWorkerIs) {
   EXPECT_FALSE(gateway_->healthy());
 }
 
+// Holds the sinks of its requests, as real workers do, and answers them when it ends.
+class KeepingWorker final : public Worker {
+ public:
+  explicit KeepingWorker(bool* ended) : ended_(ended) {}
+  ~KeepingWorker() override {
+    *ended_ = true;
+    for (const TokenSink& sink : sinks_) {
+      TokenEvent event;
+      event.finish = FinishReason::kCancelled;
+      sink(std::move(event));
+    }
+  }
+  WorkerInfo info() const override { return {}; }
+  Status Submit(EngineRequest, TokenSink sink) override {
+    sinks_.push_back(std::move(sink));
+    return OkStatus();
+  }
+  void Cancel(std::string_view) override {}
+  LoadReport Load() const override { return {}; }
+  bool healthy() const override { return true; }
+  EngineStatistics Statistics() const override { return {}; }
+  void Drain(int64_t) override {}
+
+ private:
+  bool* const ended_;
+  std::vector<TokenSink> sinks_;
+};
+
+TEST_F(GatewayTest, ItsEndEndsWorkersThatStillRunRequests) {
+  bool ended = false;
+  int num_ends = 0;
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::make_unique<KeepingWorker>(&ended));
+  gateway_ = std::make_unique<Gateway>(GatewayOptions{}, std::move(workers), &clock_);
+  EngineRequest request;
+  request.request_id = "a";
+  const Status status = gateway_->Submit(std::move(request), [&](const TokenEvent& event) {
+    num_ends += event.finish != FinishReason::kNone;
+  });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  gateway_.reset();
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(num_ends, 1);
+}
+
 TEST_F(GatewayTest, WhenTheLastWorkerHasLeftNothingIsAccepted) {
   auto worker = std::make_unique<RecordingWorker>();
   worker->its_info.endpoint = "unix:gone";
