@@ -168,6 +168,9 @@ class StepPlanner {
     const int64_t block_limit = int64_t{kPlanBlockTokens} * (held + std::max(0, available));
     if (block_limit <= c.next && c.next < c.end) return Outcome::kNoMemory;
     if (available < 0 || block_limit < c.next) return Outcome::kNoMemory;
+    // What comes back without a row to compute needs the block of its next token as well: restored
+    // up to its last block it would be parked again, before those that could go on meanwhile.
+    if (!c.admitted && c.next == c.end && block_limit <= c.end) return Outcome::kNoMemory;
     const int32_t end = ChunkEnd(c, block_limit);
     if (end <= c.next && c.next < c.end) return Outcome::kNoBudget;
     int32_t taken = std::max(0, PlanBlocks(end) - held);

@@ -43,7 +43,8 @@ TEST_F(StepTimes, ANewEnginePredictsFromItsFirstStepOn) {
   ASSERT_TRUE(LoadStepTimes(path_).ok());
   StartWith(path_);
   RunSome();
-  EXPECT_EQ(NumPredictions(), StatisticsWhenIdle(*engine_).steps);
+  const int64_t steps_after = StatisticsWhenIdle(*engine_).steps;
+  EXPECT_EQ(NumPredictions(), steps_after);
 }
 
 TEST_F(StepTimes, AFileThatIsNotOursIsIgnoredAndReplaced) {

@@ -234,6 +234,16 @@ TEST_F(PlannerTest, AParkedSequenceGetsItsMemoryBackWithoutRows) {
   EXPECT_TRUE(Run(s).empty());
 }
 
+// Else it would be parked again at once, and come back before those that could go on meanwhile.
+TEST_F(PlannerTest, AParkedSequenceWithFullBlocksWaitsForTheOneOfItsNextToken) {
+  PlannerSnapshot s = Snapshot(/*free_blocks=*/3);
+  s.prefill = {Waiting(1, 3 * 128)};
+  s.prefill[0].next = s.prefill[0].end;
+  EXPECT_TRUE(Run(s).empty());
+  s.pool.free_blocks = 4;
+  EXPECT_EQ(Run(s).prefill.size(), 1u);
+}
+
 TEST_F(PlannerTest, ReclaimableBlocksOfItsOwnHitAreNotCountedTwice) {
   PlannerSnapshot s = Snapshot(/*free_blocks=*/0);
   s.pool.reclaimable_blocks = 2;
