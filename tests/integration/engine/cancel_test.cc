@@ -68,10 +68,10 @@ class Cancelling : public EngineTest {
 
 TEST_F(Cancelling, WhileStateIsRebuiltWithoutItsImage) {
   const auto want = RunAlone();
-  // One of them is the one being rebuilt.
+  // One or two of them are being rebuilt at that moment.
   for (size_t victim = 0; victim < 4; ++victim) {
     Start(Tight(0), 512);
-    CancelWhen([](const EngineStatistics& s) { return s.resumes_rebuilt == 1; }, victim, want);
+    CancelWhen([](const EngineStatistics& s) { return s.resumes_rebuilt >= 1; }, victim, want);
   }
 }
 
