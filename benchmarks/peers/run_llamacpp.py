@@ -6,13 +6,13 @@ source distribution; called by benchmarks/peers/run. Prints one JSON line a row:
 {"row": ..., "value": tokens per second}.
 """
 
-import argparse
 import ctypes
-import json
 import time
 
 import numpy as np
 from llama_cpp import llama_cpp as api
+
+from peer_script import parse_arguments, print_row
 
 WARM_UP_TOKENS = 32
 MICRO_BATCH_TOKENS = 512
@@ -97,27 +97,15 @@ def decode_speed(session, batch, prompt_tokens, num_tokens):
     return batch * num_tokens / (time.perf_counter() - start)
 
 
-def print_row(row, tokens_per_s):
-    print(json.dumps({"row": row, "value": tokens_per_s}), flush=True)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="GGUF file")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--prompt-tokens", type=int, default=512)
-    parser.add_argument("--decode-prompt-tokens", type=int, default=32)
-    parser.add_argument("--gen-tokens", type=int, default=64)
-    parser.add_argument("--batches", default="1,4,8")
-    arguments = parser.parse_args()
-    batches = [int(b) for b in arguments.batches.split(",") if b != "0"]
-    session = Session(arguments.model, arguments.threads, max(batches, default=1),
+    arguments = parse_arguments(__doc__, "GGUF file")
+    session = Session(arguments.model, arguments.threads, max(arguments.batches, default=1),
                       max(arguments.prompt_tokens, WARM_UP_TOKENS,
                           arguments.decode_prompt_tokens + arguments.gen_tokens))
     prefill_speed(session, WARM_UP_TOKENS)
     if arguments.prompt_tokens:
         print_row("prefill", prefill_speed(session, arguments.prompt_tokens))
-    for batch in batches:
+    for batch in arguments.batches:
         print_row("decode %d" % batch, decode_speed(session, batch, arguments.decode_prompt_tokens,
                                                     arguments.gen_tokens))
 

@@ -5,7 +5,6 @@ Runs in the virtual environment that benchmarks/peers/setup made; called by benc
 Prints one JSON line a row: {"row": ..., "value": tokens per second}.
 """
 
-import argparse
 import json
 import pathlib
 import time
@@ -13,6 +12,8 @@ import time
 import torch
 from transformers.initialization import no_init_weights
 from transformers.models.deepseek_v4 import DeepseekV4Config, DeepseekV4ForCausalLM
+
+from peer_script import parse_arguments, print_row
 
 # V4 alternates these ratios after two layers without compression.
 V4_RATIOS = [4, 128]
@@ -79,19 +80,8 @@ def decode_speed(model, prompts, num_tokens):
     return len(prompts) * num_tokens / (time.perf_counter() - start)
 
 
-def print_row(row, tokens_per_s):
-    print(json.dumps({"row": row, "value": tokens_per_s}), flush=True)
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", help="folder with config.json")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--prompt-tokens", type=int, default=512)
-    parser.add_argument("--decode-prompt-tokens", type=int, default=32)
-    parser.add_argument("--gen-tokens", type=int, default=64)
-    parser.add_argument("--batches", default="1,4,8")
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__, "folder with config.json")
     torch.set_num_threads(arguments.threads)
     torch.set_default_dtype(torch.bfloat16)
     text = json.loads((pathlib.Path(arguments.model) / "config.json").read_text())["text_config"]
@@ -101,7 +91,7 @@ def main():
         if arguments.prompt_tokens:
             prompt = random_prompts(text["vocab_size"], 1, arguments.prompt_tokens)
             print_row("prefill", prefill_speed(model, prompt))
-        for batch in filter(None, map(int, arguments.batches.split(","))):
+        for batch in arguments.batches:
             prompts = random_prompts(text["vocab_size"], batch, arguments.decode_prompt_tokens)
             print_row("decode %d" % batch, decode_speed(model, prompts, arguments.gen_tokens))
 
