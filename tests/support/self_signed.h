@@ -1,4 +1,4 @@
-// A certificate that is its own authority, for the name deepinfer.
+// A certificate that is its own authority.
 // Thread rule: pure function.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace deepinfer {
 
-inline SecurityPtr SelfSigned() {
+// alternative_names: as in openssl.cnf.
+inline SecurityPtr SelfSigned(const char* alternative_names = "DNS:deepinfer") {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> cert(X509_new(), X509_free);
   X509_set_version(cert.get(), 2);
@@ -27,7 +28,7 @@ inline SecurityPtr SelfSigned() {
   const auto* const text = reinterpret_cast<const unsigned char*>("deepinfer");
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, text, -1, -1, 0);
   X509_set_issuer_name(cert.get(), name);
-  for (const auto& [kind, value] : {std::pair(NID_subject_alt_name, "DNS:deepinfer"),
+  for (const auto& [kind, value] : {std::pair(NID_subject_alt_name, alternative_names),
                                     std::pair(NID_basic_constraints, "critical,CA:TRUE")}) {
     X509_EXTENSION* const extension = X509V3_EXT_conf_nid(nullptr, nullptr, kind, value);
     X509_add_ext(cert.get(), extension, -1);

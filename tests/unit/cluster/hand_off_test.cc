@@ -143,7 +143,13 @@ INSTANTIATE_TEST_SUITE_P(Ways, HandOffWays,
 // Without shared memory the state goes over the session too, where nobody can read it.
 TEST_F(HandOffTest, SecurePairsMoveStatesAndLetNobodyElseIn) {
   WorkerServiceOptions options;
-  options.security = SelfSigned();
+  // The authority signed for another name too.
+  const SecurityPtr elsewhere = SelfSigned("DNS:elsewhere");
+  SessionSecurity own = *SelfSigned();
+  SessionSecurity other_name = *elsewhere;
+  other_name.authority = own.certificate;
+  own.authority += elsewhere->authority;
+  options.security = std::make_shared<SessionSecurity>(own);
   options.transport = HandOffTransport::kTcp;
   options.landing.window_bytes = 2 * kExtentBytes;
   Start(options);
@@ -155,7 +161,8 @@ TEST_F(HandOffTest, SecurePairsMoveStatesAndLetNobodyElseIn) {
   decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
   EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
   ExpectNothingHeld();
-  for (const SecurityPtr& stranger : {SecurityPtr(), SelfSigned()}) {
+  for (const SecurityPtr& stranger :
+       {SecurityPtr(), SelfSigned(), SecurityPtr(std::make_shared<SessionSecurity>(other_name))}) {
     auto dialled = DialSession(decode_->endpoint, std::chrono::milliseconds(500), stranger);
     if (!dialled.ok()) continue;
     (*dialled)->Send(MakeHello(5, "operator", {}));
