@@ -72,7 +72,9 @@ class ServerLedger(unittest.TestCase):
             kind = index % 6
             body = chat("Say %d" % (index % 7), max_tokens=8 + index % 5)
             path = "/v1/chat/completions"
-            if kind == 1:
+            if kind == 0:
+                body.update(thinking={"type": "enabled"})
+            elif kind == 1:
                 body.update(stream=True, stream_options={"include_usage": True})
             elif kind == 2:
                 body.update(n=2, temperature=1, seed=index)
@@ -194,6 +196,16 @@ class ServerLedger(unittest.TestCase):
             tokens = line["tokens"]
             self.assertEqual(tokens["generated"], sum(
                 tokens[part] for part in ("reasoning", "content", "tool", "control")))
+        # That sum follows from how the rest is named; the client's own count does not.
+        compared = 0
+        for name, usage in self.usages.items():
+            details = (usage or {}).get("completion_tokens_details")
+            if not details:
+                continue
+            (line,) = self.by_request[name]
+            self.assertEqual(line["tokens"]["reasoning"], details["reasoning_tokens"], name)
+            compared += details["reasoning_tokens"] > 0
+        self.assertGreater(compared, 0)
 
     def test_lines_hold_no_text(self):
         text = json.dumps(self.lines)
