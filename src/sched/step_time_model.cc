@@ -45,7 +45,8 @@ double StepTimeModel::Predict(const StepRows& rows) const {
   const Vector x = Features(rows);
   double sum = 0.0;
   for (size_t i = 0; i < kTerms; ++i) sum += coefficients_[i] * x[i];
-  return std::max(0.0, sum);
+  // The linear terms may cross zero outside of what was observed; no step takes no time.
+  return sum > 0.0 ? sum : us_per_flop_ * rows.flops;
 }
 
 bool StepTimeModel::IsOutlier(double relative_error) {

@@ -79,5 +79,13 @@ TEST(StepTimeModel, TextRoundTripKeepsPredictions) {
   }
 }
 
+TEST(StepTimeModel, AStepIsNeverPredictedToTakeNoTime) {
+  StepRows rows = SomeRows(300, 7);
+  rows.flops = 1000;
+  const auto model = StepTimeModel::FromText("step_time_model_v1 0.5 -9 0 0 0 0 0 0 0");
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(model->Predict(rows), 500.0) << "fitted terms below zero: by the count of operations";
+}
+
 }  // namespace
 }  // namespace deepinfer
