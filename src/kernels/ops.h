@@ -59,6 +59,12 @@ struct WeightMatrix {
   const uint8_t* scales = nullptr;  // nullptr for kF32, kBf16
 };
 
+// One of several linears over the same rows: y f32 [T, out_features].
+struct LinearOutput {
+  const WeightMatrix* weight = nullptr;
+  float* y = nullptr;
+};
+
 // Activation rows in FP8, from QuantizeFp8 or a stored table: codes E4M3 [T, K], scales UE8M0 [T,
 // K/32].
 struct Fp8Rows {
@@ -204,10 +210,15 @@ class Operators {
   virtual void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w,
                                 int32_t num_groups, float* y) = 0;
 
-  // y f32 [T, out] = R(W x) with quantised rows; family bf16dot. w is kFp8Block32, kFp4Group32 or
-  // kBf16, in a multiple of 32.
-  virtual void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
-                         Rounding rounding, float* y) = 0;
+  // y f32 [T, out] = R(W x) with quantised rows, for every weight that takes the same rows; family
+  // bf16dot. Weights are kFp8Block32, kFp4Group32 or kBf16, in the same multiple of 32.
+  virtual void LinearFp8(int64_t num_rows, const Fp8Rows& x, std::span<const LinearOutput> outputs,
+                         Rounding rounding) = 0;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, Rounding rounding,
+                 float* y) {
+    const LinearOutput output{&w, y};
+    LinearFp8(num_rows, x, {&output, 1}, rounding);
+  }
 
   // y f32 [T, groups·n]: GroupedLinearF32 on quantised rows of groups·in elements; family bf16dot,
   // w and in as in LinearFp8.

@@ -1,6 +1,7 @@
 #include "model/draft_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace deepinfer {
@@ -30,13 +31,18 @@ DraftRunner::Rows DraftRunner::Quantize(const float* x, int64_t num_rows, int64_
   return rows;
 }
 
+void DraftRunner::QuantizedLinears(const Rows& x, int64_t num_rows,
+                                   std::span<const LinearOutput> outputs) {
+  if (x.fp8.codes != nullptr) return ops_->LinearFp8(num_rows, x.fp8, outputs, stream());
+  for (const LinearOutput& output : outputs) {
+    ops_->LinearF32(num_rows, x.x, *output.weight, output.y);
+  }
+}
+
 void DraftRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w,
                                   float* y) {
-  if (x.fp8.codes != nullptr) {
-    ops_->LinearFp8(num_rows, x.fp8, w, stream(), y);
-  } else {
-    ops_->LinearF32(num_rows, x.x, w, y);
-  }
+  const LinearOutput output{&w, y};
+  QuantizedLinears(x, num_rows, {&output, 1});
 }
 
 void DraftRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y) {
@@ -47,12 +53,10 @@ void DraftRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatri
   }
 }
 
-std::byte* DraftRunner::WindowRowsOf(int32_t layer, const Rows& x, int64_t num_rows,
+std::byte* DraftRunner::WindowRowsOf(int32_t layer, float* kv, int64_t num_rows,
                                      const int32_t* positions) {
   const AttentionWeights& w = Weights(layer).attention;
   const int64_t d = config_.head_dim;
-  float* kv = Floats(num_rows * d);
-  QuantizedLinear(x, num_rows, w.wkv, kv);
   ops_->RmsNorm(num_rows, kv, w.kv_norm, d, config_.rms_eps, stream(), kv);
   ops_->Rope(num_rows, kv, 1, config_.head_dim, positions, context_.rope->plain(), false, stream());
   std::byte* rows = context_.workspace->Bytes(num_rows * context_.layout->window_row_bytes);
@@ -87,9 +91,15 @@ void DraftRunner::Inject(std::span<const DraftContext> contexts) {
   QuantizedLinear(Quantize(hidden, num_rows, width), num_rows, w.main_proj, x);
   ops_->RmsNorm(num_rows, x, w.main_norm, config_.dim, config_.rms_eps, stream(), x);
   const Rows input = Quantize(x, num_rows, config_.dim);
+  std::vector<LinearOutput> keys;  // of every layer, which all see the same rows
+  for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) {
+    keys.push_back({&Weights(layer).attention.wkv, Floats(num_rows * config_.head_dim)});
+  }
+  QuantizedLinears(input, num_rows, keys);
   for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) {
     const Workspace::Scope scope(context_.workspace);
-    const std::byte* rows = WindowRowsOf(layer, input, num_rows, device_positions);
+    float* kv = keys[static_cast<size_t>(layer)].y;
+    const std::byte* rows = WindowRowsOf(layer, kv, num_rows, device_positions);
     for (const DraftContext& c : kept) {
       ops_->WriteRing(c.num_rows, rows, layout.window_row_bytes, c.start, layout.ring_rows,
                       Ring(c.slot, layer));
@@ -194,12 +204,13 @@ void DraftRunner::RunAttention(int32_t layer, std::span<const DraftSequence> seq
 
   const Rows input = Quantize(u, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
-  QuantizedLinear(input, t, w.wq_a, qr);
+  float* kv = Floats(t * d);
+  QuantizedLinears(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
   ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, config_.rms_eps, stream(), qr);
   float* q = Floats(t * heads * d);
   QuantizedLinear(Quantize(qr, t, config_.q_lora_rank), t, w.wq_b, q);
   ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
-  const std::byte* block_rows = WindowRowsOf(layer, input, t, positions_);
+  const std::byte* block_rows = WindowRowsOf(layer, kv, t, positions_);
 
   // Every row sees the same keys: the window before the anchor, which does not slide, and the
   // whole block in both directions. Its position only bounds the keys here.

@@ -47,10 +47,12 @@ class DraftRunner {
   void RunAttention(int32_t layer, std::span<const DraftSequence> sequences, const float* u,
                     float* out);
   void RunMoe(int32_t layer, const float* u, float* out);
-  // Window rows of input x [num_rows, dim] in their stored form.
-  std::byte* WindowRowsOf(int32_t layer, const Rows& x, int64_t num_rows, const int32_t* positions);
+  // Window rows in their stored form, from kv f32 [num_rows, head_dim] = wkv · input; kv is
+  // overwritten.
+  std::byte* WindowRowsOf(int32_t layer, float* kv, int64_t num_rows, const int32_t* positions);
 
   Rows Quantize(const float* x, int64_t num_rows, int64_t k);
+  void QuantizedLinears(const Rows& x, int64_t num_rows, std::span<const LinearOutput> outputs);
   void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
   // Linear with bf16 weights and an fp32 result.
   void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y);

@@ -1,6 +1,7 @@
 // Window and compressed attention of a layer (model.md §6).
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "model/step_runner.h"
@@ -15,23 +16,26 @@ void StepRunner::RunAttention(int32_t layer, float* out) {
 
   const Rows input = Quantize(u_, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
-  QuantizedLinear(input, t, w.wq_a, qr);
+  float* kv = Floats(t * d);
+  QuantizedLinears(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
   ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, eps, stream(), qr);
   Probe("qr", layer, qr, t, config_.q_lora_rank);
   const Rows query_input = Quantize(qr, t, config_.q_lora_rank);
   float* q = Floats(t * heads * d);
-  QuantizedLinear(query_input, t, w.wq_b, q);
+  const WeightMatrix& index_wq_b = Weights(layer).indexer.wq_b;
+  const bool is_index_source = config_.IsIndexSource(layer);
+  float* index_q = is_index_source ? Floats(t * index_wq_b.out_features) : nullptr;
+  const std::array queries{LinearOutput{&w.wq_b, q}, LinearOutput{&index_wq_b, index_q}};
+  QuantizedLinears(query_input, t, std::span(queries).first(is_index_source ? 2 : 1));
   ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
   Probe("q", layer, q, t, heads * d);
 
-  float* kv = Floats(t * d);
-  QuantizedLinear(input, t, w.wkv, kv);
   ops_->RmsNorm(t, kv, w.kv_norm, d, eps, stream(), kv);
   ops_->Rope(t, kv, 1, config_.head_dim, positions_, rope, false, stream());
   std::byte* step_rows = context_.workspace->Bytes(t * context_.layout->window_row_bytes);
   ops_->StoreWindowRows(t, kv, d, context_.layout->format, step_rows);
 
-  if (config_.IsIndexSource(layer)) RunIndexer(layer, query_input);
+  if (is_index_source) RunIndexer(layer, index_q);
 
   SetAttentionRows(layer, step_rows);
   const AttentionShape shape{context_.layout->format, config_.num_heads, config_.head_dim,

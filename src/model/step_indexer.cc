@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kScoreBufferBytes = int64_t{64} << 20;
 }  // namespace
 
-void StepRunner::RunIndexer(int32_t layer, const Rows& qr) {
+void StepRunner::RunIndexer(int32_t layer, float* q) {
   const IndexerWeights& w = Weights(layer).indexer;
   const int64_t t = num_rows_, heads = config_.index_num_heads, d = config_.index_head_dim;
   const size_t index = static_cast<size_t>(config_.IndexSourceOf(layer));
@@ -20,8 +20,6 @@ void StepRunner::RunIndexer(int32_t layer, const Rows& qr) {
 
   const Selection& selection = selections_[index];
   const Workspace::Scope scope(context_.workspace);
-  float* q = Floats(t * heads * d);
-  QuantizedLinear(qr, t, w.wq_b, q);
   ops_->Rope(t, q, config_.index_num_heads, config_.index_head_dim, positions_, Rope(layer), false,
              stream());
   if (context_.layout->format == KvFormat::kQuantized) ops_->QdqFp4Group32(t * heads, q, d);

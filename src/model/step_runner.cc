@@ -216,12 +216,17 @@ Fp8RowsOut StepRunner::NewFp8Rows(int64_t num_rows, int64_t k) {
           context_.workspace->Array<uint8_t>(num_rows * k / 32)};
 }
 
-void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y) {
-  if (x.fp8.codes != nullptr) {
-    ops_->LinearFp8(num_rows, x.fp8, w, stream(), y);
-  } else {
-    ops_->LinearF32(num_rows, x.x, w, y);
+void StepRunner::QuantizedLinears(const Rows& x, int64_t num_rows,
+                                  std::span<const LinearOutput> outputs) {
+  if (x.fp8.codes != nullptr) return ops_->LinearFp8(num_rows, x.fp8, outputs, stream());
+  for (const LinearOutput& output : outputs) {
+    ops_->LinearF32(num_rows, x.x, *output.weight, output.y);
   }
+}
+
+void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y) {
+  const LinearOutput output{&w, y};
+  QuantizedLinears(x, num_rows, {&output, 1});
 }
 
 void StepRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w,

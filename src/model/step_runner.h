@@ -74,6 +74,7 @@ class StepRunner {
   Rows Quantize(const float* x, int64_t num_rows, int64_t k);
   Fp8RowsOut NewFp8Rows(int64_t num_rows, int64_t k);
   // Linear with FP8 or FP4 weights; y = R(W x).
+  void QuantizedLinears(const Rows& x, int64_t num_rows, std::span<const LinearOutput> outputs);
   void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
   // Linear with bf16 weights; y = R(W x), or fp32 where rounding is kNone.
   void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, Rounding rounding,
@@ -109,7 +110,8 @@ class StepRunner {
                     int64_t num_entries);
 
   // step_indexer.cc
-  void RunIndexer(int32_t layer, const Rows& qr);
+  // q f32 [T, index heads · index_head_dim]: the queries before rotation; overwritten.
+  void RunIndexer(int32_t layer, float* q);
   // Fills index_rows_.
   void SetIndexRows(int32_t layer);
   void ScoreAndSelect(int32_t layer, std::span<const IndexRow> rows, const float* q, const float* w,

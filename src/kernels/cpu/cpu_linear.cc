@@ -35,6 +35,67 @@ int64_t BitsPerWeight(WeightFormat format) {
   return 0;
 }
 
+// Whether rows are expanded for weights stored in codes, else for bf16 weights.
+bool ExpandsForCodes(const LinearOutput& output) {
+  return output.weight->format != WeightFormat::kBf16;
+}
+
+// Cuts the outputs of linears over the same rows into tasks: columns of one weight and group times
+// a part of the rows.
+class LinearTiling {
+ public:
+  struct Tile {
+    size_t output = 0;
+    int64_t group = 0, first_column = 0, num_columns = 0, first_row = 0, num_rows = 0;
+  };
+
+  LinearTiling(std::span<const LinearOutput> outputs, int64_t columns, int32_t num_groups,
+               int64_t num_rows)
+      : outputs_(outputs),
+        columns_(columns),
+        num_groups_(num_groups),
+        num_rows_(num_rows),
+        row_tasks_(CeilDiv(num_rows, kMaxTaskRows)),
+        rows_per_task_(CeilDiv(num_rows, row_tasks_)) {
+    for (const LinearOutput& output : outputs) {
+      const WeightMatrix& w = *output.weight;
+      num_tasks_ += NumTasks(w);
+      work_ += num_rows * w.out_features * w.in_features;
+    }
+  }
+
+  int64_t num_tasks() const { return num_tasks_; }
+  int64_t work() const { return work_; }  // multiply-adds of all tasks
+
+  Tile At(int64_t index) const {
+    Tile tile;
+    while (index >= NumTasks(*outputs_[tile.output].weight)) {
+      index -= NumTasks(*outputs_[tile.output++].weight);
+    }
+    const int64_t group_columns = GroupColumns(*outputs_[tile.output].weight);
+    const int64_t tiles = CeilDiv(group_columns, columns_);
+    const int64_t in_group = index / row_tasks_ % tiles * columns_;
+    tile.group = index / row_tasks_ / tiles;
+    tile.first_column = tile.group * group_columns + in_group;
+    tile.num_columns = std::min(columns_, group_columns - in_group);
+    tile.first_row = index % row_tasks_ * rows_per_task_;
+    tile.num_rows = std::min(rows_per_task_, num_rows_ - tile.first_row);
+    return tile;
+  }
+
+ private:
+  int64_t GroupColumns(const WeightMatrix& w) const { return w.out_features / num_groups_; }
+  int64_t NumTasks(const WeightMatrix& w) const {
+    return num_groups_ * CeilDiv(GroupColumns(w), columns_) * row_tasks_;
+  }
+
+  std::span<const LinearOutput> outputs_;
+  int64_t columns_;
+  int32_t num_groups_;
+  int64_t num_rows_, row_tasks_, rows_per_task_;
+  int64_t num_tasks_ = 0, work_ = 0;
+};
+
 }  // namespace
 
 WeightAddress AddressOf(const WeightMatrix& w, int64_t n) {
@@ -64,38 +125,34 @@ int64_t CpuOperators::DotOutputs(int64_t num_outputs) const {
   return std::clamp(CeilDiv(even, kDotOutputUnit) * kDotOutputUnit, kDotOutputUnit, kMaxDotOutputs);
 }
 
-void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
-                             int32_t num_groups, int64_t num_rows, Rounding rounding, float* y) {
-  if (num_rows == 0 || w.out_features == 0) return;
-  const int64_t group_outputs = w.out_features / num_groups;
-  const int64_t tiles = CeilDiv(group_outputs, tile);
-  const int64_t row_tasks = CeilDiv(num_rows, kMaxTaskRows);
-  const int64_t rows_per_task = CeilDiv(num_rows, row_tasks);
-  y_rows_.resize(static_cast<size_t>(num_rows));
-  for (int64_t m = 0; m < num_rows; ++m) {
-    y_rows_[static_cast<size_t>(m)] = y + m * w.out_features;
+void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile,
+                             std::span<const LinearOutput> outputs, int32_t num_groups,
+                             int64_t num_rows, Rounding rounding) {
+  if (num_rows == 0) return;
+  const LinearTiling tiling(outputs, tile, num_groups, num_rows);
+  y_rows_.resize(outputs.size() * static_cast<size_t>(num_rows));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (int64_t m = 0; m < num_rows; ++m) {
+      y_rows_[i * static_cast<size_t>(num_rows) + static_cast<size_t>(m)] =
+          outputs[i].y + m * outputs[i].weight->out_features;
+    }
   }
-  const int64_t work = num_rows * w.out_features * w.in_features;
-  const int64_t num_tasks = num_groups * tiles * row_tasks;
-  const auto first_output = [=](int64_t index) {
-    return index / row_tasks / tiles * group_outputs + index / row_tasks % tiles * tile;
-  };
-  RunTasks(num_tasks, work, [&](int64_t index) {
-    const int64_t row_task = index % row_tasks;
-    const int64_t group = index / row_tasks / tiles;
-    const int64_t in_group = index / row_tasks % tiles * tile;
+  RunTasks(tiling.num_tasks(), tiling.work(), [&](int64_t index) {
+    const LinearTiling::Tile place = tiling.At(index);
     const int64_t next = index + pool_->num_threads();
-    const int64_t row = row_task * rows_per_task;
     LinearTask task;
-    task.weight = &w;
-    task.first_output = first_output(index);
-    task.num_outputs = std::min(tile, group_outputs - in_group);
-    task.num_rows = std::min(rows_per_task, num_rows - row);
+    task.weight = outputs[place.output].weight;
+    task.first_output = place.first_column;
+    task.num_outputs = place.num_columns;
+    task.num_rows = place.num_rows;
     if (task.num_rows <= 0) return;
-    task.x = x_rows_.data() + group * num_rows + row;
-    task.y = y_rows_.data() + row;
+    task.x = x_rows_.data() + place.group * num_rows + place.first_row;
+    task.y = y_rows_.data() + static_cast<int64_t>(place.output) * num_rows + place.first_row;
     task.y_column = task.first_output;
-    if (next < num_tasks) task.next = AddressOf(w, first_output(next));
+    if (next < tiling.num_tasks()) {
+      const LinearTiling::Tile following = tiling.At(next);
+      task.next = AddressOf(*outputs[following.output].weight, following.first_column);
+    }
     kernel(task);
     for (int64_t m = 0; m < task.num_rows; ++m) {
       Round(rounding, task.num_outputs, task.y[m] + task.y_column);
@@ -114,16 +171,18 @@ void CpuOperators::SetRows(int64_t num_rows, int32_t num_groups, const std::byte
 }
 
 template <typename Expand>
-void CpuOperators::RunDotLinear(int64_t num_rows, const WeightMatrix& w, int32_t num_groups,
-                                Rounding rounding, Expand&& expand, float* y) {
+void CpuOperators::RunDotLinear(int64_t num_rows, std::span<const LinearOutput> outputs,
+                                int32_t num_groups, Rounding rounding, Expand&& expand) {
+  const int64_t k = outputs.front().weight->in_features;
   const int64_t num_parts = num_rows * num_groups;
-  const int64_t row_bytes = DotRowBytes(w.in_features);
+  const int64_t row_bytes = DotRowBytes(k);
   std::byte* rows = expanded_.Get(num_parts * row_bytes);
-  RunTasks(num_parts, num_parts * w.in_features,
-           [&](int64_t i) { expand(i, rows + i * row_bytes); });
+  RunTasks(num_parts, num_parts * k, [&](int64_t i) { expand(i, rows + i * row_bytes); });
   SetRows(num_rows, num_groups, rows, row_bytes);
-  RunLinear(kernels_.linear.bf16dot, DotOutputs(w.out_features), w, num_groups, num_rows, rounding,
-            y);
+  int64_t num_columns = 0;
+  for (const LinearOutput& output : outputs) num_columns += output.weight->out_features;
+  RunLinear(kernels_.linear.bf16dot, DotOutputs(num_columns), outputs, num_groups, num_rows,
+            rounding);
 }
 
 int64_t CpuOperators::DotRowBytes(int64_t k) const {
@@ -146,28 +205,40 @@ void CpuOperators::GroupedLinearF32(int64_t num_rows, const float* x, const Weig
                                     int32_t num_groups, float* y) {
   SetRows(num_rows, num_groups, reinterpret_cast<const std::byte*>(x), 4 * w.in_features);
   const int width = LinearWidth(num_rows, w.out_features);
-  RunLinear(kernels_.linear.f32fma[width], int64_t{kVectorOutputs} << width, w, num_groups,
-            num_rows, Rounding::kNone, y);
+  const LinearOutput output{&w, y};
+  RunLinear(kernels_.linear.f32fma[width], int64_t{kVectorOutputs} << width, {&output, 1},
+            num_groups, num_rows, Rounding::kNone);
 }
 
-void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
-                             Rounding rounding, float* y) {
-  RunFp8Linear(num_rows, x, w, 1, rounding, y);
+void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x,
+                             std::span<const LinearOutput> outputs, Rounding rounding) {
+  // A file may store some weights in bf16, which take rows of another form.
+  while (!outputs.empty()) {
+    size_t count = 1;
+    while (count < outputs.size() &&
+           ExpandsForCodes(outputs[count]) == ExpandsForCodes(outputs[0])) {
+      ++count;
+    }
+    RunFp8Linear(num_rows, x, outputs.first(count), 1, rounding);
+    outputs = outputs.subspan(count);
+  }
 }
 
 void CpuOperators::GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
                                     int32_t num_groups, float* y) {
-  RunFp8Linear(num_rows, x, w, num_groups, Rounding::kNone, y);
+  const LinearOutput output{&w, y};
+  RunFp8Linear(num_rows, x, {&output, 1}, num_groups, Rounding::kNone);
 }
 
-void CpuOperators::RunFp8Linear(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
-                                int32_t num_groups, Rounding rounding, float* y) {
-  const int64_t k = w.in_features;
-  const bool for_codes = w.format != WeightFormat::kBf16;
+void CpuOperators::RunFp8Linear(int64_t num_rows, const Fp8Rows& x,
+                                std::span<const LinearOutput> outputs, int32_t num_groups,
+                                Rounding rounding) {
+  const int64_t k = outputs.front().weight->in_features;
+  const bool for_codes = ExpandsForCodes(outputs.front());
   const auto expand = [&](int64_t i, std::byte* row) {
     ExpandFp8Row(x.codes + i * k, x.scales + i * (k / 32), k, for_codes, row);
   };
-  RunDotLinear(num_rows, w, num_groups, rounding, expand, y);
+  RunDotLinear(num_rows, outputs, num_groups, rounding, expand);
 }
 
 void CpuOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
@@ -178,7 +249,8 @@ void CpuOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatr
     std::memcpy(row, &header, sizeof header);
     kernels_.linear.expand_bf16(x + m * k, k, row + kDotHeaderBytes);
   };
-  RunDotLinear(num_rows, w, 1, rounding, expand, y);
+  const LinearOutput output{&w, y};
+  RunDotLinear(num_rows, {&output, 1}, 1, rounding, expand);
 }
 
 void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {

@@ -36,8 +36,9 @@ class CpuOperators final : public ReferenceOperators {
   void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
   void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
                         float* y) override;
-  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, Rounding rounding,
-                 float* y) override;
+  using Operators::LinearFp8;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, std::span<const LinearOutput> outputs,
+                 Rounding rounding) override;
   void GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
                         int32_t num_groups, float* y) override;
   void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,
@@ -121,18 +122,20 @@ class CpuOperators final : public ReferenceOperators {
   int LinearWidth(int64_t rows, int64_t outputs) const;
   // Outputs of one bf16dot task.
   int64_t DotOutputs(int64_t num_outputs) const;
-  // y rows = R(W x_rows_), `tile` outputs a task; x_rows_ comes from SetRows with the same groups.
-  void RunLinear(const LinearKernel& kernel, int64_t tile, const WeightMatrix& w,
-                 int32_t num_groups, int64_t num_rows, Rounding rounding, float* y);
+  // y rows = R(W x_rows_) for every output, `tile` columns a task; x_rows_ comes from SetRows with
+  // the same groups.
+  void RunLinear(const LinearKernel& kernel, int64_t tile, std::span<const LinearOutput> outputs,
+                 int32_t num_groups, int64_t num_rows, Rounding rounding);
   // x_rows_: part g of every row of x, num_groups parts of part_bytes each, from g · num_rows on.
   void SetRows(int64_t num_rows, int32_t num_groups, const std::byte* x, int64_t part_bytes);
   // The bf16dot family on rows of num_groups parts; expand(i, row) writes the i-th part of all
   // rows, DotRowBytes long.
   template <typename Expand>
-  void RunDotLinear(int64_t num_rows, const WeightMatrix& w, int32_t num_groups, Rounding rounding,
-                    Expand&& expand, float* y);
-  void RunFp8Linear(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, int32_t num_groups,
-                    Rounding rounding, float* y);
+  void RunDotLinear(int64_t num_rows, std::span<const LinearOutput> outputs, int32_t num_groups,
+                    Rounding rounding, Expand&& expand);
+  // Of outputs whose rows are expanded alike.
+  void RunFp8Linear(int64_t num_rows, const Fp8Rows& x, std::span<const LinearOutput> outputs,
+                    int32_t num_groups, Rounding rounding);
   int64_t DotRowBytes(int64_t k) const;
   // row = k codes, expanded for FP8 and FP4 weights if for_codes, else for bf16 weights.
   void ExpandFp8Row(const uint8_t* codes, const uint8_t* scales, int64_t k, bool for_codes,

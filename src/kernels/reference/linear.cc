@@ -157,9 +157,11 @@ void ReferenceOperators::GroupedLinearF32(int64_t num_rows, const float* x, cons
   }
 }
 
-void ReferenceOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
-                                   Rounding rounding, float* y) {
-  DotLinear(num_rows, UnpackFp8Parts(num_rows, x, w.in_features), w, 1, rounding, y);
+void ReferenceOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x,
+                                   std::span<const LinearOutput> outputs, Rounding rounding) {
+  for (const auto& [w, y] : outputs) {
+    DotLinear(num_rows, UnpackFp8Parts(num_rows, x, w->in_features), *w, 1, rounding, y);
+  }
 }
 
 void ReferenceOperators::GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,

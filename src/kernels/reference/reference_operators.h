@@ -34,8 +34,9 @@ class ReferenceOperators : public Operators {
   void LinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, float* y) override;
   void GroupedLinearF32(int64_t num_rows, const float* x, const WeightMatrix& w, int32_t num_groups,
                         float* y) override;
-  void LinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w, Rounding rounding,
-                 float* y) override;
+  using Operators::LinearFp8;
+  void LinearFp8(int64_t num_rows, const Fp8Rows& x, std::span<const LinearOutput> outputs,
+                 Rounding rounding) override;
   void GroupedLinearFp8(int64_t num_rows, const Fp8Rows& x, const WeightMatrix& w,
                         int32_t num_groups, float* y) override;
   void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,

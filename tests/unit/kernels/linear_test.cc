@@ -348,6 +348,41 @@ TEST_F(LinearTest, Fp8GroupsReadTheirOwnColumns) {
   }
 }
 
+TEST_F(LinearTest, SeveralWeightsOverTheSameRows) {
+  constexpr int64_t kRows = 17, kIn = 544;
+  const OwnedFp8Rows x(kRows, kIn, 20);
+  std::vector<OwnedWeight> weights;
+  std::vector<std::vector<float>> expected;
+  // Stored forms in turns: rows for codes, for bf16, and for codes again; one weight has no output.
+  for (const auto& [format, outputs] : {std::pair{WeightFormat::kFp8Block32, 96},
+                                        {WeightFormat::kFp8Block32, 0},
+                                        {WeightFormat::kFp4Group32, 40},
+                                        {WeightFormat::kBf16, 56},
+                                        {WeightFormat::kFp8Block32, 1024}}) {
+    weights.emplace_back(format, outputs, kIn, static_cast<uint32_t>(21 + weights.size()));
+    expected.emplace_back(static_cast<size_t>(kRows * outputs));
+    reference_->LinearFp8(kRows, x.view(), weights.back().matrix, Rounding::kBf16,
+                          expected.back().data());
+  }
+  ForEachBackend(3, [&](Operators& ops) {
+    for (int64_t rows : {0, 1, 2, 5, 17}) {
+      std::vector<std::vector<float>> y = expected;
+      std::vector<LinearOutput> outputs;
+      for (size_t i = 0; i < weights.size(); ++i) {
+        std::fill(y[i].begin(), y[i].end(), -1.0f);
+        outputs.push_back({&weights[i].matrix, y[i].data()});
+      }
+      ops.LinearFp8(rows, x.view(), outputs, Rounding::kBf16);
+      for (size_t i = 0; i < weights.size(); ++i) {
+        const int64_t count = rows * weights[i].matrix.out_features;
+        ASSERT_TRUE(SameBits(y[i].data(), expected[i].data(), count)) << "weight " << i;
+        ASSERT_TRUE(std::all_of(y[i].begin() + count, y[i].end(), [](float v) { return v == -1; }))
+            << "weight " << i << ": wrote behind its rows";
+      }
+    }
+  });
+}
+
 TEST_F(LinearTest, PlaceInTheBatchChangesNothing) {
   const OwnedWeight w(WeightFormat::kFp8Block32, 70, 544, 8);
   const OwnedFp8Rows one(1, 544, 9);
