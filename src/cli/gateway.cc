@@ -71,9 +71,7 @@ class GatewayCommand final : public Command {
       return std::make_unique<RemoteWorker>(endpoint, incarnation, WorkerInfo{}, link, clock);
     };
     s->directory = Follow();
-    GatewayOptions options;
-    options.max_queued_requests = flags_.engine.max_queued_requests;
-    s->gateway = std::make_unique<Gateway>(options, FirstWorkers(make), &s->clock);
+    s->gateway = std::make_unique<Gateway>(flags_.gateway_options(), FirstWorkers(make), &s->clock);
     {
       const std::lock_guard lock(mutex_);
       gateway_ = s->gateway.get();

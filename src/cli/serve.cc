@@ -43,9 +43,7 @@ class ServeCommand final : public Command {
     s->cache_secret = s->engine.cache->secret;
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::move(worker));
-    GatewayOptions options;
-    options.max_queued_requests = flags_.engine.max_queued_requests;
-    s->gateway = std::make_unique<Gateway>(options, std::move(workers), &s->clock);
+    s->gateway = std::make_unique<Gateway>(flags_.gateway_options(), std::move(workers), &s->clock);
     return OkStatus();
   }
 

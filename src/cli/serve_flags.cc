@@ -244,6 +244,15 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
                 "Waiting requests; more get 429")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  c->add_option("--ttft-slo", ttft_slo_s_,
+                "Seconds to the first token that are promised: a request that would miss them gets "
+                "429, unless it is of the batch class; 0 = none")
+      ->check(Seconds(0))
+      ->capture_default_str();
+  c->add_option("--tpot-slo-ms", tpot_slo_ms_,
+                "The same for the time per output token, milliseconds; 0 = none")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   Choice(c, "--metrics-compat", &metrics_compat_, {"vllm", "none"},
          "Also export the series under these names");
   c->add_option("--log-interval", log_interval_s_,
@@ -392,6 +401,14 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.throughput_log_interval = Milliseconds(log_interval_s_);
   s.build_commit = std::string(kCommit);
   return OkStatus();
+}
+
+GatewayOptions ServeFlags::gateway_options() const {
+  GatewayOptions options;
+  options.max_queued_requests = engine.max_queued_requests;
+  options.ttft_slo_us = static_cast<int64_t>(ttft_slo_s_ * 1e6);
+  options.tpot_slo_us = static_cast<int64_t>(tpot_slo_ms_ * 1e3);
+  return options;
 }
 
 }  // namespace deepinfer

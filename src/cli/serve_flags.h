@@ -10,6 +10,7 @@
 #include "cli/kv_flags.h"
 #include "cli/model_flags.h"
 #include "cli/speculation_flags.h"
+#include "cluster/gateway.h"
 #include "engine/engine.h"
 #include "server/server_options.h"
 
@@ -37,6 +38,9 @@ struct ServeFlags {
 
   LogLevel log_level() const;
   LogFormat log_format() const;
+  // The part of `engine` and of the promises that the gateway keeps.
+  GatewayOptions gateway_options() const;
+
   double drain_timeout_s = 60;
   std::string perf_curve_dir;
 
@@ -81,6 +85,7 @@ struct ServeFlags {
   std::string log_level_ = "info";
   double timeout_s_ = 3600;
   double queue_timeout_s_ = 600;
+  double ttft_slo_s_ = 0, tpot_slo_ms_ = 0;
   double ping_interval_s_ = 45;
   std::string cache_min_ttl_cap_, cache_max_ttl_cap_;
   int tensor_parallel_ = 1;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/engine_loading.h"
 #include "cli/registry_flags.h"
@@ -47,6 +48,8 @@ class WorkerCommand final : public Command {
                   "Memory of states that are on their way to this worker, MiB")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    c->add_option("--revision", revision_,
+                  "Name of this deployment: states move only between workers of one revision");
     registry_.RegisterWorker(c);
     tls_.Register(c);
     c->footer(
@@ -77,6 +80,7 @@ class WorkerCommand final : public Command {
     WorkerServiceOptions options;
     options.transport = Transport();
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
+    options.revision = revision_;
     DI_ASSIGN_OR_RETURN(options.security, tls_.Load());
     if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
     WorkerService service(options, worker.get(), &clock);
@@ -132,6 +136,7 @@ class WorkerCommand final : public Command {
   std::string transport_ = "auto";
   int64_t hand_off_memory_mb_ = LandingOptions{}.max_bytes >> 20;
   std::string listen_ = "127.0.0.1:0";
+  std::string revision_{kCommit};
 };
 
 }  // namespace

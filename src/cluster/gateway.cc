@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "sched/routing.h"
+#include "cluster/incarnation.h"
 
 namespace deepinfer {
 
@@ -46,6 +47,8 @@ Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> wo
       clock_(clock),
       workers_(std::move(workers)),
       info_(First(*workers_.list()).info()),
+      random_(
+          static_cast<uint32_t>(options.random_seed != 0 ? options.random_seed : NewIncarnation())),
       keeper_([this] { Keep(); }) {}
 
 Gateway::~Gateway() {
@@ -81,6 +84,7 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
     return ResourceExhausted("the request would wait about " +
                              std::to_string(std::llround(*wait_s)) + " s, longer than it may");
   }
+  DI_RETURN_IF_ERROR(CheckPromise(request));
   const auto live = std::make_shared<LiveRequest>(std::move(request), std::move(sink));
   {
     const std::lock_guard lock(mutex_);
@@ -88,11 +92,14 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
       return InvalidRequest("request id '" + live->id() + "' is already live");
     }
   }
-  Status status = Unavailable("no worker is in reach");
-  // A worker that is lost just now leaves the choice among the others.
-  for (size_t tries = 0; tries < workers->size(); ++tries) {
-    status = Dispatch(live);
-    if (status.code() != StatusCode::kUnavailable) break;
+  Status status = Adopt(live);
+  if (status.code() == StatusCode::kNotFound) {
+    status = Unavailable("no worker is in reach");
+    // A worker that is lost just now leaves the choice among the others.
+    for (size_t tries = 0; tries < workers->size(); ++tries) {
+      status = Dispatch(live);
+      if (status.code() != StatusCode::kUnavailable) break;
+    }
   }
   if (status.code() == StatusCode::kCancelled) {
     // Cancelled by another thread before a worker knew of it: the sink still hears the end.
@@ -107,7 +114,51 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   return status;
 }
 
-LiveRequest::Placement Gateway::Place(const LiveRequest& request) const {
+// What the router knows of the workers at one time.
+struct Gateway::Candidates {
+  std::shared_ptr<const WorkerSet::List> workers;
+  std::vector<RouteCandidate> all;  // one per worker
+  std::vector<WorkerInfo> infos;
+
+  explicit Candidates(std::shared_ptr<const WorkerSet::List> list) : workers(std::move(list)) {
+    for (const auto& worker : *workers) {
+      all.push_back(CandidateOf(worker->Load()));
+      infos.push_back(worker->info());
+    }
+  }
+
+  // Those of a role, and of a revision unless that is null.
+  std::vector<RouteCandidate> Of(WorkerRole role, const std::string* revision) const {
+    std::vector<RouteCandidate> some = all;
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i].usable = some[i].usable && infos[i].role == role &&
+                       (revision == nullptr || infos[i].revision == *revision);
+    }
+    return some;
+  }
+
+  // Prefill workers whose states a decode worker takes: they move only within a revision.
+  std::vector<RouteCandidate> PrefillWithPartner() const {
+    std::set<std::string_view> taken;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].usable && infos[i].role == WorkerRole::kDecode) taken.insert(infos[i].revision);
+    }
+    std::vector<RouteCandidate> some = Of(WorkerRole::kPrefill, nullptr);
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i].usable = some[i].usable && taken.contains(infos[i].revision);
+    }
+    return some;
+  }
+};
+
+int64_t Gateway::ExpectedTokens(const LiveRequest& request) const {
+  int64_t output = request.max_tokens();
+  const std::lock_guard lock(forecast_mutex_);
+  if (const auto usual = output_lengths_.P90()) output = std::min(output, *usual);
+  return request.prompt_tokens() + output;
+}
+
+LiveRequest::Placement Gateway::Place(const LiveRequest& request) {
   // A choice that shares its prompt goes where that runs.
   if (!request.branch_of().empty() && request.attempt() == 0) {
     LivePtr leader;
@@ -121,41 +172,90 @@ LiveRequest::Placement Gateway::Place(const LiveRequest& request) const {
       if (placement.decode != nullptr) return placement;
     }
   }
-  const auto workers = workers_.list();
-  std::vector<RouteCandidate> all;
-  std::vector<WorkerRole> roles;
-  for (const auto& worker : *workers) {
-    all.push_back(CandidateOf(worker->Load()));
-    roles.push_back(worker->info().role);
-  }
+  const Candidates candidates(workers_.list());
+  const int64_t tokens = ExpectedTokens(request);
   // The first of these roles that has a usable worker.
-  const auto choose = [&](std::initializer_list<WorkerRole> order, auto rule) {
+  const auto decode = [&](std::initializer_list<WorkerRole> order, const std::string* revision) {
     for (const WorkerRole role : order) {
-      std::vector<RouteCandidate> of_role = all;
-      for (size_t i = 0; i < roles.size(); ++i) {
-        of_role[i].usable = of_role[i].usable && roles[i] == role;
-      }
-      if (const std::optional<size_t> index = rule(of_role)) return (*workers)[*index];
+      const auto index = ChooseDecode(candidates.Of(role, revision), tokens);
+      if (index) return (*candidates.workers)[*index];
     }
     return std::shared_ptr<Worker>();
   };
-  const auto decode = [&](const std::vector<RouteCandidate>& c) {
-    return ChooseDecode(c, request.prompt_tokens());
-  };
-  const auto prefill = [](const std::vector<RouteCandidate>& c) { return ChoosePrefill(c); };
-  LiveRequest::Placement placement;
   // What has begun continues from its tokens on one worker.
   if (request.started()) {
-    placement.decode =
-        choose({WorkerRole::kDecode, WorkerRole::kAll, WorkerRole::kPrefill}, decode);
-    return placement;
+    return {nullptr,
+            decode({WorkerRole::kDecode, WorkerRole::kAll, WorkerRole::kPrefill}, nullptr)};
   }
-  placement.prefill = choose({WorkerRole::kPrefill}, prefill);
-  placement.decode = choose({WorkerRole::kDecode}, decode);
-  if (placement.prefill != nullptr && placement.decode != nullptr) return placement;
-  placement = {nullptr,
-               choose({WorkerRole::kAll, WorkerRole::kDecode, WorkerRole::kPrefill}, decode)};
-  return placement;
+  uint64_t random = 0;
+  {
+    const std::lock_guard lock(forecast_mutex_);
+    random = random_();
+  }
+  const auto prefill =
+      ChoosePrefill(candidates.PrefillWithPartner(), request.prompt_tokens(), random);
+  if (prefill) {
+    return {(*candidates.workers)[*prefill],
+            decode({WorkerRole::kDecode}, &candidates.infos[*prefill].revision)};
+  }
+  return {nullptr, decode({WorkerRole::kAll, WorkerRole::kDecode, WorkerRole::kPrefill}, nullptr)};
+}
+
+Status Gateway::CheckPromise(const EngineRequest& request) {
+  const bool is_promised = options_.ttft_slo_us > 0 || options_.tpot_slo_us > 0;
+  if (!is_promised || request.request_class == RequestClass::kBatch) return OkStatus();
+  const Candidates candidates(workers_.list());
+  if (!CostsAreKnown(candidates.all)) return OkStatus();
+  const auto tokens = static_cast<int64_t>(request.prompt_ids.size());
+  std::optional<double> done_us, step_us;
+  for (size_t i = 0; i < candidates.all.size(); ++i) {
+    const RouteCandidate& w = candidates.all[i];
+    if (!w.usable) continue;
+    const double step = DecodeStepUs(w, tokens), done = PromptDoneUs(w, tokens) + step;
+    const WorkerRole role = candidates.infos[i].role;
+    if (role != WorkerRole::kDecode && (!done_us || done < *done_us)) done_us = done;
+    if (role != WorkerRole::kPrefill && (!step_us || step < *step_us)) step_us = step;
+  }
+  const auto ratio = [](std::optional<double> us, int64_t slo_us) {
+    return us && slo_us > 0 ? *us / static_cast<double>(slo_us) : 0.0;
+  };
+  bool admits = false;
+  {
+    const std::lock_guard lock(forecast_mutex_);
+    const bool in_time = ttft_shedding_.Admits(ratio(done_us, options_.ttft_slo_us));
+    const bool fast_enough = tpot_shedding_.Admits(ratio(step_us, options_.tpot_slo_us));
+    admits = in_time && fast_enough;
+  }
+  if (admits) return OkStatus();
+  predicted_ttft_s_.store(done_us.value_or(0) * 1e-6, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  ++counters_.shed;
+  return ResourceExhausted("the server is too busy to answer as fast as it promises");
+}
+
+Status Gateway::Adopt(const LivePtr& live) {
+  const Status not_found = NotFound("no worker runs this work");
+  if (live->work_id().empty()) return not_found;
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) {
+    if (worker->Load().orphans == 0) continue;
+    const std::optional<EngineRequest> request = live->Begin({nullptr, worker});
+    if (!request) return Cancelled("the request was cancelled");
+    const Status status =
+        worker->Adopt(*request, SinkOf(live, request->attempt, LiveRequest::Leg::kWhole));
+    if (!status.ok()) {
+      live->Abandon(request->attempt);
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      ++counters_.adopted;
+    }
+    // It may have come before the worker knew the request.
+    if (live->cancelled()) Cancel(live->id());
+    return status;
+  }
+  return not_found;
 }
 
 Status Gateway::Dispatch(const LivePtr& live) {
@@ -201,11 +301,17 @@ TokenSink Gateway::SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest:
 void Gateway::OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg,
                       TokenEvent event) {
   const Status status = event.status;
+  const FinishReason finish = event.finish;
+  const int64_t generated = event.start_index + std::ssize(event.ids);
   const LiveRequest::Placement placement = request->placement();
   // The id is free before the client learns of the end, so that it may be used again at once.
   const LiveRequest::Outcome outcome =
       request->OnEvent(attempt, leg, std::move(event), [&] { Forget(request); });
   if (outcome != LiveRequest::Outcome::kEnded && outcome != LiveRequest::Outcome::kLost) return;
+  if (outcome == LiveRequest::Outcome::kEnded && finish != FinishReason::kCancelled) {
+    const std::lock_guard lock(forecast_mutex_);
+    output_lengths_.Add(generated);
+  }
   // The other half of an attempt that is over has nothing left to do.
   if (placement.prefill != nullptr) {
     const bool from_prefill = leg == LiveRequest::Leg::kPrefill;
@@ -274,23 +380,24 @@ void Gateway::RetryWaiting(int64_t now_us) {
 }
 
 std::optional<double> Gateway::ForecastWaitSeconds() const {
-  QueueSnapshot sum;
+  std::vector<WorkerQueue> queues;
   const auto workers = workers_.list();
   for (const auto& worker : *workers) {
-    const EngineStatistics statistics = worker->Statistics();
-    sum.waiting += statistics.waiting;
-    sum.waiting_prompt_tokens += statistics.waiting_prompt_tokens;
-    sum.started += statistics.started;
-    sum.prefill_rows += statistics.prefill_rows;
+    const EngineStatistics s = worker->Statistics();
+    queues.push_back(
+        {s.incarnation, {s.waiting, s.waiting_prompt_tokens, s.started, s.prefill_rows}});
   }
   const int64_t now_us = clock_->NowUs();
   const std::lock_guard lock(forecast_mutex_);
+  const QueueSnapshot sum = queues_.Add(queues);
   forecast_.Observe(now_us, sum);
   return forecast_.WaitSeconds(sum);
 }
 
 int32_t Gateway::RetryAfterSeconds() const {
-  const double wait_s = ForecastWaitSeconds().value_or(1.0);
+  const double promised_s = static_cast<double>(options_.ttft_slo_us) * 1e-6;
+  const double wait_s = std::max(ForecastWaitSeconds().value_or(1.0),
+                                 predicted_ttft_s_.load(std::memory_order_relaxed) - promised_s);
   return static_cast<int32_t>(std::clamp(std::ceil(wait_s), 1.0, kMostRetryAfterS));
 }
 

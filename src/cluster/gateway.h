@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,6 +22,9 @@
 #include "cluster/queue_forecast.h"
 #include "cluster/worker.h"
 #include "cluster/worker_set.h"
+#include "sched/output_lengths.h"
+#include "sched/routing.h"
+#include "sched/shedding.h"
 
 namespace deepinfer {
 
@@ -29,12 +33,19 @@ struct GatewayOptions {
   int32_t max_attempts = 8;            // of one request, then it fails as unavailable
   // How long a request that lost its worker waits for another one to appear.
   int64_t recovery_us = 60'000'000;
+  // Promised to requests that are not of the batch class: what would miss it is refused with
+  // resource_exhausted. 0: nothing.
+  int64_t ttft_slo_us = 0;
+  int64_t tpot_slo_us = 0;
+  uint64_t random_seed = 0;  // of choices among equals; 0: drawn
 };
 
 struct GatewayCounters {
   int64_t redispatched = 0;  // attempts after the first
   int64_t migrated = 0;      // of these, with tokens the client already had
   int64_t hand_offs = 0;     // attempts split between a prefill and a decode worker
+  int64_t adopted = 0;       // runs taken over from a gateway that was lost
+  int64_t shed = 0;          // requests refused because they would miss what is promised
 };
 
 class Gateway {
@@ -53,7 +64,8 @@ class Gateway {
 
   // Same contract as Worker::Submit, after admission and routing. resource_exhausted also when the
   // request would wait past its queue deadline. A worker that is lost is replaced by another one
-  // behind the sink's back.
+  // behind the sink's back. A request with a work id takes over the run that another gateway left;
+  // that may wait for a moment.
   Status Submit(EngineRequest request, TokenSink sink);
 
   // When a refused request may try again: 1 to 60 seconds.
@@ -76,13 +88,18 @@ class Gateway {
 
  private:
   using LivePtr = std::shared_ptr<LiveRequest>;
+  struct Candidates;
   struct Waiting {
     LivePtr request;
     int64_t since_us = 0;
   };
 
   // Where the request would run now; both null when nowhere.
-  LiveRequest::Placement Place(const LiveRequest& request) const;
+  LiveRequest::Placement Place(const LiveRequest& request);
+  // Whether it would keep what is promised to its class.
+  Status CheckPromise(const EngineRequest& request);
+  // Takes over the run of the same work. not_found when there is none.
+  Status Adopt(const LivePtr& request);
   // Begins an attempt. unavailable when no worker takes it.
   Status Dispatch(const LivePtr& request);
   TokenSink SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg);
@@ -97,13 +114,21 @@ class Gateway {
 
   // Notes the state of the queue and returns the wait it means; nothing while unknown.
   std::optional<double> ForecastWaitSeconds() const;
+  // Positions that a request of so many holds before it ends, if it ends as most did lately.
+  int64_t ExpectedTokens(const LiveRequest& request) const;
 
   const GatewayOptions options_;
   const Clock* const clock_;
   WorkerSet workers_;
   const WorkerInfo info_;
   mutable std::mutex forecast_mutex_;
-  mutable QueueForecast forecast_;  // under forecast_mutex_
+  mutable QueueSum queues_;                  // under forecast_mutex_
+  mutable QueueForecast forecast_;           // under forecast_mutex_
+  Shedding ttft_shedding_;                   // under forecast_mutex_
+  Shedding tpot_shedding_;                   // under forecast_mutex_
+  OutputLengths output_lengths_;             // under forecast_mutex_
+  std::minstd_rand random_;                  // under forecast_mutex_
+  std::atomic<double> predicted_ttft_s_{0};  // of the last request that was refused
   std::atomic<bool> draining_{false};
 
   mutable std::mutex mutex_;  // never held while a worker or a sink is called

@@ -23,6 +23,7 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_kv_block_bytes(info.kv_block_bytes);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
+  hello->set_revision(info.revision);
   return message;
 }
 
@@ -39,6 +40,7 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.kv_block_bytes = hello.kv_block_bytes();
   info.incarnation = message.sender();
   info.pid = hello.pid();
+  info.revision = hello.revision();
   return info;
 }
 
@@ -61,6 +63,9 @@ std::string WhyRefused(const wire::Hello& hello, const WorkerInfo& own) {
       hello.max_model_len() != own.max_model_len) {
     return differs("vocabulary or context", std::to_string(hello.max_model_len()),
                    std::to_string(own.max_model_len));
+  }
+  if (hello.revision() != own.revision && ParseWorkerRole(hello.role())) {
+    return differs("revisions", hello.revision(), own.revision);
   }
   if (hello.kv_slot_bytes() != own.kv_slot_bytes || hello.kv_block_bytes() != own.kv_block_bytes) {
     return differs("cache layouts", std::to_string(hello.kv_block_bytes()),

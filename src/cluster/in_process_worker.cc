@@ -34,10 +34,15 @@ LoadReport InProcessWorker::Load() const {
   report.draining = engine_->draining();
   report.queued_prompt_tokens = stats.waiting_prompt_tokens;
   report.ready = engine_->healthy();
+  report.costs = stats.costs;
   return report;
 }
 
-EngineStatistics InProcessWorker::Statistics() const { return engine_->Statistics(); }
+EngineStatistics InProcessWorker::Statistics() const {
+  EngineStatistics statistics = engine_->Statistics();
+  statistics.incarnation = info_.incarnation;
+  return statistics;
+}
 
 Status InProcessWorker::Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done) {
   return engine_->Profile(num_steps, deadline_us, std::move(done));

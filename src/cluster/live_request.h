@@ -40,6 +40,9 @@ class LiveRequest {
   int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt_ids.size()); }
   int64_t deadline_us() const { return request_.deadline_us; }
   const std::string& branch_of() const { return request_.branch_of; }
+  const std::string& work_id() const { return request_.work_id; }
+  // Positions that it holds at most beyond its prompt.
+  int64_t max_tokens() const { return request_.sampling.max_tokens; }
 
   // Begins the next attempt: the request as it must be submitted now, with the tokens so far.
   // Nothing when the request has ended or was cancelled.

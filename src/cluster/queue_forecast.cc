@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace deepinfer {
 
@@ -13,6 +14,25 @@ constexpr double kHalfLifeS = 20;
 constexpr double kLeastBusyS = 0.5;
 
 }  // namespace
+
+QueueSnapshot QueueSum::Add(std::span<const WorkerQueue> workers) {
+  QueueSnapshot sum;
+  std::unordered_map<uint64_t, QueueSnapshot> seen;
+  for (const WorkerQueue& worker : workers) {
+    const QueueSnapshot& now = worker.now;
+    sum.waiting += now.waiting;
+    sum.waiting_prompt_tokens += now.waiting_prompt_tokens;
+    if (const auto it = last_.find(worker.incarnation); it != last_.end()) {
+      started_ += std::max<int64_t>(0, now.started - it->second.started);
+      prefill_rows_ += std::max<int64_t>(0, now.prefill_rows - it->second.prefill_rows);
+    }
+    seen[worker.incarnation] = now;
+  }
+  last_ = std::move(seen);
+  sum.started = started_;
+  sum.prefill_rows = prefill_rows_;
+  return sum;
+}
 
 void QueueForecast::Observe(int64_t now_us, const QueueSnapshot& now) {
   if (last_us_ && now_us - *last_us_ < kLeastIntervalUs) return;

@@ -5,15 +5,35 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <unordered_map>
 
 namespace deepinfer {
 
-// Sums over workers at one time.
+// One worker, or sums over workers, at one time.
 struct QueueSnapshot {
   int32_t waiting = 0;
   int64_t waiting_prompt_tokens = 0;
   int64_t started = 0;       // requests that left the queue, since the start
   int64_t prefill_rows = 0;  // prompt rows run, since the start
+};
+
+// The queue of one process of a worker.
+struct WorkerQueue {
+  uint64_t incarnation = 0;
+  QueueSnapshot now;
+};
+
+// Sums over workers that come and go: what one has done stays in the sum when it leaves, and what
+// it did before it came is not counted.
+class QueueSum {
+ public:
+  QueueSnapshot Add(std::span<const WorkerQueue> workers);
+
+ private:
+  std::unordered_map<uint64_t, QueueSnapshot> last_;
+  int64_t started_ = 0;
+  int64_t prefill_rows_ = 0;
 };
 
 class QueueForecast {

@@ -14,6 +14,9 @@ namespace {
 // A fraction of the delivery window of an engine, so that acknowledgements cost little and a
 // receiver that keeps up is never held back.
 constexpr uint32_t kEventsPerAck = 16;
+// A worker answers a query at once; its first token must not wait long for one that does not.
+constexpr std::chrono::milliseconds kQueryLimit{300};
+constexpr int32_t kMostGateways = 1024;
 
 }  // namespace
 
@@ -102,12 +105,7 @@ Status RemoteWorker::Dispatch(EngineRequest request, int mode, const std::string
   if (draining_) return Unavailable("the gateway is draining");
   if (session_ == nullptr) return Unavailable("worker " + endpoint_ + " is not reachable");
   DI_RETURN_IF_ERROR(ValidateRequest(request, info_.vocab_size, info_.max_model_len));
-  Run& run = runs_[request.request_id];
-  if (run.attempt >= request.attempt) return InvalidRequest("the request is already live");
-  run.attempt = request.attempt;
-  run.sink = std::make_shared<TokenSink>(std::move(sink));
-  run.acks = std::make_shared<AckCounter>(session_, own_incarnation_, info_.incarnation,
-                                          request.request_id, request.attempt);
+  DI_RETURN_IF_ERROR(AddRun(request, std::move(sink)));
   const bool prefill = mode != wire::Submit::DECODE;
   charges_.push_back(
       {next_dispatch_seq_, static_cast<int64_t>(request.prompt_ids.size()), prefill});
@@ -116,6 +114,49 @@ Status RemoteWorker::Dispatch(EngineRequest request, int mode, const std::string
   message.set_target(info_.incarnation);
   session_->Send(std::move(message));
   return OkStatus();
+}
+
+Status RemoteWorker::AddRun(const EngineRequest& request, TokenSink sink) {
+  Run& run = runs_[request.request_id];
+  if (run.attempt >= request.attempt) return InvalidRequest("the request is already live");
+  run.attempt = request.attempt;
+  run.sink = std::make_shared<TokenSink>(std::move(sink));
+  run.acks = std::make_shared<AckCounter>(session_, own_incarnation_, info_.incarnation,
+                                          request.request_id, request.attempt);
+  return OkStatus();
+}
+
+Status RemoteWorker::Adopt(const EngineRequest& request, TokenSink sink) {
+  const std::string& id = request.request_id;
+  const Status not_found = NotFound("worker " + endpoint_ + " does not run this work");
+  std::shared_ptr<TokenSink> unused;  // ends outside of the lock
+  std::unique_lock lock(mutex_);
+  if (draining_ || session_ == nullptr || load_.orphans == 0) return not_found;
+  DI_RETURN_IF_ERROR(AddRun(request, std::move(sink)));
+  asked_[id].reset();
+  wire::Message message = Address();
+  message.mutable_query()->set_work_id(request.work_id);
+  message.mutable_query()->set_request_id(id);
+  message.mutable_query()->set_attempt(request.attempt);
+  const std::shared_ptr<Session> session = session_;
+  session->Send(std::move(message));
+  changed_.wait_for(lock, kQueryLimit,
+                    [&] { return asked_[id].has_value() || session_ != session; });
+  const std::optional<bool> found = asked_[id];
+  asked_.erase(id);
+  const auto run = runs_.find(id);
+  // One that is gone has had its last event.
+  const bool is_live = run != runs_.end() && run->second.attempt == request.attempt;
+  if (found.value_or(false) || !is_live) return OkStatus();
+  unused = std::move(run->second.sink);
+  runs_.erase(run);
+  if (!found && session_ == session) {
+    wire::Message cancel = Address();
+    cancel.mutable_cancel()->set_request_id(id);
+    cancel.mutable_cancel()->set_attempt(request.attempt);
+    session->Send(std::move(cancel));
+  }
+  return not_found;
 }
 
 wire::Message RemoteWorker::Address() const {
@@ -157,17 +198,25 @@ LoadReport RemoteWorker::Load() const {
   const std::lock_guard lock(mutex_);
   LoadReport load = load_;
   load.ready = load.ready && session_ != nullptr;
+  // Other gateways that share the worker dispatch as much, unseen.
+  const int32_t share = std::max(1, load.gateways);
   for (const Charge& charge : charges_) {
-    ++load.running;
-    load.kv_tokens += charge.prompt_tokens;
-    if (charge.prefill) load.queued_prompt_tokens += charge.prompt_tokens;
+    const int64_t tokens = share * charge.prompt_tokens;
+    load.running += share;
+    load.kv_tokens += tokens;
+    if (!charge.prefill) continue;
+    load.queued_prompt_tokens += tokens;
+    load.costs.queued_us += share * load.costs.PromptUs(static_cast<double>(charge.prompt_tokens));
   }
   return load;
 }
 
 EngineStatistics RemoteWorker::Statistics() const {
   const std::lock_guard lock(mutex_);
-  return statistics_;
+  EngineStatistics statistics = statistics_;
+  statistics.name = endpoint_;
+  statistics.incarnation = info_.incarnation;
+  return statistics;
 }
 
 void RemoteWorker::Drain(int64_t deadline_us) {
@@ -257,6 +306,7 @@ std::shared_ptr<Session> RemoteWorker::Connect() {
     }
     return nullptr;
   }
+  if (answer.sender() != info_.incarnation) statistics_ = {};
   info_ = InfoOfHello(answer);
   info_.endpoint = endpoint_;
   return session;
@@ -270,6 +320,8 @@ void RemoteWorker::Listen(Session* session) {
       OnTokens(&message);
     } else if (message.has_load_report()) {
       OnReport(message);
+    } else if (message.has_state()) {
+      OnState(message);
     }
   }
 }
@@ -316,9 +368,21 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     load_.ready = report.healthy();
     info_.role = ParseWorkerRole(report.role()).value_or(info_.role);
     load_.hand_offs = DecodeHandOffs(report.hand_offs());
+    load_.costs = DecodeCosts(report.costs());
+    load_.orphans = report.orphans();
+    load_.gateways = std::clamp(report.gateways(), 1, kMostGateways);
     healthy_.store(report.healthy(), std::memory_order_release);
     if (report.has_statistics()) statistics_ = DecodeStatistics(report.statistics());
     std::erase_if(charges_, [&](const Charge& c) { return c.seq <= report.last_dispatch_seq(); });
+  }
+  changed_.notify_all();
+}
+
+void RemoteWorker::OnState(const wire::Message& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = asked_.find(message.state().request_id());
+    if (it != asked_.end()) it->second = message.state().found();
   }
   changed_.notify_all();
 }

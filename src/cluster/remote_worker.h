@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -46,6 +47,7 @@ class RemoteWorker final : public Worker {
   Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
                        TokenSink sink) override;
   Status SubmitDecode(EngineRequest request, TokenSink sink) override;
+  Status Adopt(const EngineRequest& request, TokenSink sink) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
   bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
@@ -76,6 +78,8 @@ class RemoteWorker final : public Worker {
 
   // A message of this gateway to the process it is connected to.
   wire::Message Address() const;
+  // Under the lock; the session stands.
+  Status AddRun(const EngineRequest& request, TokenSink sink);
   Status Dispatch(EngineRequest request, int mode, const std::string& decode_endpoint,
                   TokenSink sink);
   void Loop();
@@ -84,6 +88,7 @@ class RemoteWorker final : public Worker {
   void Listen(Session* session);
   void OnTokens(wire::Message* message);
   void OnReport(const wire::Message& message);
+  void OnState(const wire::Message& message);
   void FailRuns(const Status& status);
 
   const std::string endpoint_;
@@ -103,6 +108,7 @@ class RemoteWorker final : public Worker {
   uint64_t next_dispatch_seq_ = 1;
   std::vector<Charge> charges_;  // dispatched after the last report was made
   std::unordered_map<std::string, Run> runs_;
+  std::unordered_map<std::string, std::optional<bool>> asked_;  // answers to queries, by request
   bool draining_ = false;
   bool stop_ = false;
   std::thread thread_;

@@ -1,6 +1,7 @@
 #include "cluster/wire_codec.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <cluster.pb.h>
 
@@ -234,6 +235,7 @@ Result<TokenLogprobs> DecodeLogprobs(const wire::Logprobs& in) {
 void EncodeRequest(const EngineRequest& r, int64_t now_us, wire::Request* out) {
   out->set_request_id(r.request_id);
   out->set_attempt(r.attempt);
+  out->set_work_id(r.work_id);
   CopyIds(r.prompt_ids, out->mutable_prompt_ids());
   EncodeSampling(r.sampling, out->mutable_sampling());
   out->set_deadline_in_us(Remaining(r.deadline_us, now_us));
@@ -261,6 +263,7 @@ Result<EngineRequest> DecodeRequest(const wire::Request& in, int64_t now_us) {
   EngineRequest r;
   r.request_id = in.request_id();
   r.attempt = in.attempt();
+  r.work_id = in.work_id();
   r.prompt_ids = Ids(in.prompt_ids());
   DI_ASSIGN_OR_RETURN(r.sampling, DecodeSampling(in.sampling()));
   r.deadline_us = DeadlineAt(in.deadline_in_us(), now_us);
@@ -365,6 +368,28 @@ EngineStatistics DecodeStatistics(const wire::Statistics& in) {
     histogram.Restore({from.counts().data(), static_cast<size_t>(from.counts_size())}, from.sum());
   });
   return statistics;
+}
+
+void EncodeCosts(const PredictedCosts& costs, wire::Costs* out) {
+  out->set_prompt_us_per_token(costs.prompt_us_per_token);
+  out->set_prompt_us_per_square(costs.prompt_us_per_square);
+  out->set_step_us(costs.step_us);
+  out->set_step_us_per_row(costs.step_us_per_row);
+  out->set_step_us_per_token(costs.step_us_per_token);
+  out->set_prediction_error(costs.error);
+  out->set_queued_us(costs.queued_us);
+}
+
+PredictedCosts DecodeCosts(const wire::Costs& in) {
+  PredictedCosts costs{
+      in.prompt_us_per_token(), in.prompt_us_per_square(), in.step_us(),  in.step_us_per_row(),
+      in.step_us_per_token(),   in.prediction_error(),     in.queued_us()};
+  for (double* v :
+       {&costs.prompt_us_per_token, &costs.prompt_us_per_square, &costs.step_us,
+        &costs.step_us_per_row, &costs.step_us_per_token, &costs.error, &costs.queued_us}) {
+    if (!std::isfinite(*v) || *v < 0) return {};
+  }
+  return costs;
 }
 
 void EncodeHandOffs(const HandOffCounters& counters, wire::HandOffCounts* out) {

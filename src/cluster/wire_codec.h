@@ -13,6 +13,7 @@
 namespace deepinfer {
 
 namespace wire {
+class Costs;
 class HandOffCounts;
 class Request;
 class Statistics;
@@ -32,6 +33,10 @@ Result<TokenEvent> DecodeEvent(const wire::TokenEvent& in);
 void EncodeStatistics(const EngineStatistics& statistics, wire::Statistics* out);
 // Values this build does not know are left out, missing ones are 0.
 EngineStatistics DecodeStatistics(const wire::Statistics& in);
+
+void EncodeCosts(const PredictedCosts& costs, wire::Costs* out);
+// Numbers that no engine predicts become unknown.
+PredictedCosts DecodeCosts(const wire::Costs& in);
 
 void EncodeHandOffs(const HandOffCounters& counters, wire::HandOffCounts* out);
 HandOffCounters DecodeHandOffs(const wire::HandOffCounts& in);

@@ -22,6 +22,10 @@ Status Worker::SubmitPrefill(EngineRequest, const std::string&, TokenSink) {
   return Unsupported("this worker hands nothing over");
 }
 
+Status Worker::Adopt(const EngineRequest&, TokenSink) {
+  return NotFound("this worker keeps no runs of others");
+}
+
 void Worker::Sweep(int64_t) {}
 
 }  // namespace deepinfer

@@ -42,6 +42,7 @@ struct WorkerInfo {
   std::string endpoint;
   uint64_t incarnation = 0;
   int64_t pid = 0;
+  std::string revision;  // of a deployment: states move only between workers of one revision
 };
 
 // Snapshot for admission and routing.
@@ -54,6 +55,9 @@ struct LoadReport {
   int64_t queued_prompt_tokens = 0;  // rows that waiting and unfinished prompts still need
   bool ready = true;                 // it can be reached and its steps come back
   HandOffCounters hand_offs;
+  PredictedCosts costs;
+  int32_t orphans = 0;   // runs of gateways that are lost
+  int32_t gateways = 1;  // that share the worker
 };
 
 class Worker {
@@ -73,6 +77,11 @@ class Worker {
   virtual Status SubmitDecode(EngineRequest request, TokenSink sink);
   virtual Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
                                TokenSink sink);
+
+  // Takes over the run with the work id of the request that another gateway left: it goes on under
+  // this request's id and attempt, and the sink gets its events from the first on. not_found when
+  // there is none. May wait for a moment.
+  virtual Status Adopt(const EngineRequest& request, TokenSink sink);
 
   // Idempotent; unknown ids are fine. Takes effect within one step; the request then ends with
   // FinishReason::kCancelled.

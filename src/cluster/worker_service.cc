@@ -1,7 +1,6 @@
 #include "cluster/worker_service.h"
 
 #include <algorithm>
-#include <deque>
 
 #include <cluster.pb.h>
 #include "base/log.h"
@@ -18,6 +17,12 @@ constexpr uint64_t kReportsPerStatistics = 10;
 // For the steps of runs that were cancelled.
 constexpr std::chrono::seconds kLastWord{15};
 
+WorkerInfo InfoOf(const Worker& worker, const WorkerServiceOptions& options) {
+  WorkerInfo info = worker.info();
+  info.revision = options.revision;
+  return info;
+}
+
 // Data connections are neither encrypted nor authenticated: secure pairs of two hosts send states
 // over their session.
 HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
@@ -26,89 +31,20 @@ HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
 
 }  // namespace
 
-// One gateway: where its tokens go, and the credits of events it has not read yet.
-class WorkerService::Link {
- public:
-  Link(Session* session, uint64_t own, uint64_t peer) : session_(session), own_(own), peer_(peer) {}
-
-  void Send(wire::Message message) {
-    const std::lock_guard lock(mutex_);
-    SendLocked(std::move(message));
-  }
-
-  // Keeps the event's credit until the gateway says it is done with it.
-  void SendEvent(const std::string& request_id, uint32_t attempt, TokenEvent event) {
-    wire::Message message;
-    EncodeEvent(request_id, attempt, event, message.mutable_tokens()->add_events());
-    const std::lock_guard lock(mutex_);
-    if (session_ == nullptr) return;
-    if (event.finish != FinishReason::kNone) {
-      credits_.erase(request_id);
-    } else {
-      credits_[request_id].push_back(std::move(event.credit));
-    }
-    SendLocked(std::move(message));
-  }
-
-  void OnAck(const std::string& request_id, uint32_t num_events) {
-    std::vector<std::shared_ptr<void>> done;  // die outside of the lock
-    const std::lock_guard lock(mutex_);
-    const auto it = credits_.find(request_id);
-    if (it == credits_.end()) return;
-    for (; num_events > 0 && !it->second.empty(); --num_events) {
-      done.push_back(std::move(it->second.front()));
-      it->second.pop_front();
-    }
-  }
-
-  void NoteDispatch(uint64_t seq) {
-    const std::lock_guard lock(mutex_);
-    last_dispatch_seq_ = std::max(last_dispatch_seq_, seq);
-  }
-  uint64_t last_dispatch_seq() const {
-    const std::lock_guard lock(mutex_);
-    return last_dispatch_seq_;
-  }
-
-  void CloseSession() {
-    const std::lock_guard lock(mutex_);
-    if (session_ != nullptr) session_->Close();
-  }
-  // After this nothing reaches the session any more.
-  void Detach() {
-    std::unordered_map<std::string, std::deque<std::shared_ptr<void>>> credits;
-    const std::lock_guard lock(mutex_);
-    session_ = nullptr;
-    credits.swap(credits_);
-  }
-
- private:
-  void SendLocked(wire::Message message) {
-    if (session_ == nullptr) return;
-    message.set_sender(own_);
-    message.set_target(peer_);
-    session_->Send(std::move(message));
-  }
-
-  mutable std::mutex mutex_;
-  Session* session_;
-  const uint64_t own_, peer_;
-  uint64_t last_dispatch_seq_ = 0;
-  std::unordered_map<std::string, std::deque<std::shared_ptr<void>>> credits_;
-};
-
 WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker,
                              const Clock* clock)
     : options_(options),
       worker_(worker),
       clock_(clock),
-      own_(worker->info()),
+      own_(InfoOf(*worker, options)),
       role_(own_.role),
+      kept_(options.kept),
       receiver_(ReceiverTransport(options), options.landing, options.data_host, clock),
       sender_(options.transport, own_, options.security),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
+  CancelRuns(kept_.ExpireAll());
   {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, kLastWord, [this] { return runs_.empty(); })) {
@@ -133,7 +69,7 @@ void WorkerService::Serve(Session* session) {
         {{"role", message.hello().role()}, {"reason", refused}});
     return;
   }
-  const auto link = std::make_shared<Link>(session, own_.incarnation, message.sender());
+  const auto link = std::make_shared<GatewayLink>(session, own_.incarnation, message.sender());
   const uint64_t peer = message.sender();
   if (ParseWorkerRole(message.hello().role())) {
     ServeWorker(link, session, peer, message.hello().host_id() == HostId());
@@ -142,7 +78,7 @@ void WorkerService::Serve(Session* session) {
   }
 }
 
-void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* session,
+void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session,
                                  uint64_t peer) {
   {
     const std::lock_guard lock(mutex_);
@@ -154,6 +90,8 @@ void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* ses
     if (message.sender() != peer || message.target() != own_.incarnation) continue;
     if (message.has_submit()) {
       OnSubmit(link, message);
+    } else if (message.has_query()) {
+      OnQuery(link, message);
     } else if (message.has_cancel()) {
       OnCancel(message.cancel().request_id(), message.cancel().attempt());
     } else if (message.has_tokens_ack()) {
@@ -168,12 +106,12 @@ void WorkerService::ServeGateway(const std::shared_ptr<Link>& link, Session* ses
     const std::lock_guard lock(mutex_);
     std::erase(links_, link);
   }
+  LeaveRunsOf(*link);
   link->Detach();
-  CancelRunsOf(*link);
 }
 
-void WorkerService::ServeWorker(const std::shared_ptr<Link>& link, Session* session, uint64_t peer,
-                                bool same_host) {
+void WorkerService::ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session,
+                                uint64_t peer, bool same_host) {
   const uint64_t number = num_worker_sessions_.fetch_add(1, std::memory_order_relaxed) + 1;
   const HandOffReceiver::Peer sender{
       number, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
@@ -211,7 +149,20 @@ void WorkerService::OnSetRole(const std::string& name) {
   Log(LogLevel::kInfo, "worker.role", {{"role", name}});
 }
 
-void WorkerService::OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message) {
+void WorkerService::OnQuery(const std::shared_ptr<GatewayLink>& link,
+                            const wire::Message& message) {
+  const wire::Query& query = message.query();
+  wire::Message answer;
+  wire::State* state = answer.mutable_state();
+  state->set_request_id(query.request_id());
+  state->set_attempt(query.attempt());
+  // Its events go first: one that waits for the answer to a miss must know that none will come.
+  state->set_found(kept_.Adopt(query.work_id(), query.request_id(), query.attempt(), link));
+  link->Send(std::move(answer));
+}
+
+void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
+                             const wire::Message& message) {
   const wire::Submit& submit = message.submit();
   const wire::Request& in = submit.request();
   const int64_t now_us = clock_->NowUs();
@@ -231,10 +182,18 @@ void WorkerService::OnSubmit(const std::shared_ptr<Link>& link, const wire::Mess
   if (draining()) return refuse(Unavailable("the worker drains"));
   Result<EngineRequest> request = DecodeRequest(in, now_us);
   if (!request.ok()) return refuse(request.status());
-  if (submit.mode() == wire::Submit::DECODE) return AwaitState(link, *std::move(request));
-  std::string endpoint;
-  if (submit.mode() == wire::Submit::PREFILL) endpoint = submit.decode_endpoint();
-  (void)StartRun(link, *std::move(request), in.request_id(), endpoint);
+  const bool only_prompt = submit.mode() == wire::Submit::PREFILL;
+  std::shared_ptr<Link> output = link;
+  if (!request->work_id.empty()) {
+    std::string replaced;
+    output =
+        kept_.Keep(*request, RunName(in.request_id(), in.attempt()),
+                   only_prompt ? KeptRuns::Part::kPrompt : KeptRuns::Part::kWhole, link, &replaced);
+    if (!replaced.empty()) CancelRuns({replaced});
+  }
+  if (submit.mode() == wire::Submit::DECODE) return AwaitState(output, *std::move(request));
+  const std::string endpoint = only_prompt ? submit.decode_endpoint() : "";
+  (void)StartRun(output, *std::move(request), in.request_id(), endpoint);
 }
 
 Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest request,
@@ -350,15 +309,17 @@ void WorkerService::EndWith(const std::shared_ptr<Link>& link, const std::string
 
 void WorkerService::OnCancel(const std::string& request_id, uint32_t attempt) {
   std::string name;
+  const std::string submitted_as = kept_.SubmittedAs(request_id);
   {
     const std::lock_guard lock(mutex_);
     // A submission that arrives late is stale as well.
     (void)fence_.Enter(request_id, attempt, clock_->NowUs());
-    const auto it = runs_.find(request_id);
+    const auto it = runs_.find(submitted_as);
     if (it == runs_.end()) return;
     name = it->second.name;
     it->second.cancelled = true;
   }
+  kept_.Forget(name);
   CancelRun(name);
 }
 
@@ -368,17 +329,28 @@ void WorkerService::CancelRun(const std::string& name) {
   (void)receiver_.GiveUp(name, Cancelled("the request was cancelled"));
 }
 
-void WorkerService::CancelRunsOf(const Link& link) {
-  std::vector<std::string> orphans;
+void WorkerService::CancelRuns(const std::vector<std::string>& names) {
   {
     const std::lock_guard lock(mutex_);
     for (auto& [id, run] : runs_) {
-      if (run.link.get() != &link) continue;
-      run.cancelled = true;
-      orphans.push_back(run.name);
+      if (std::find(names.begin(), names.end(), run.name) != names.end()) run.cancelled = true;
     }
   }
-  for (const std::string& name : orphans) CancelRun(name);
+  for (const std::string& name : names) CancelRun(name);
+}
+
+void WorkerService::LeaveRunsOf(const GatewayLink& link) {
+  std::vector<std::string> names = kept_.Orphan(link, clock_->NowUs());
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, run] : runs_) {
+      if (run.link.get() == &link) names.push_back(run.name);
+    }
+    report_now_ = true;
+  }
+  changed_.notify_all();
+  CancelRuns(names);
+  if (draining()) CancelRuns(kept_.ExpireAll());
 }
 
 bool WorkerService::draining() const {
@@ -392,7 +364,7 @@ void WorkerService::OnDrainAsked(std::function<void(int64_t)> callback) {
 }
 
 void WorkerService::Drain(int64_t deadline_us) {
-  std::vector<std::shared_ptr<Link>> links;
+  std::vector<std::shared_ptr<GatewayLink>> links;
   {
     std::unique_lock lock(mutex_);
     draining_ = true;
@@ -409,15 +381,17 @@ void WorkerService::Drain(int64_t deadline_us) {
 
 void WorkerService::Report() {
   for (uint64_t seq = 1;; ++seq) {
-    std::vector<std::shared_ptr<Link>> links;
+    std::vector<std::shared_ptr<GatewayLink>> links;
     {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::microseconds(options_.report_interval_us),
-                        [this] { return stop_; });
+                        [this] { return stop_ || report_now_; });
       if (stop_) return;
+      report_now_ = false;
       links = links_;
     }
     receiver_.Sweep();
+    CancelRuns(kept_.Expire(clock_->NowUs()));
     if (links.empty()) continue;
     const LoadReport load = worker_->Load();
     wire::Message message;
@@ -436,6 +410,9 @@ void WorkerService::Report() {
     receiver_.Count(&hand_offs);
     sender_.Count(&hand_offs);
     EncodeHandOffs(hand_offs, report->mutable_hand_offs());
+    EncodeCosts(load.costs, report->mutable_costs());
+    report->set_orphans(kept_.num_orphans());
+    report->set_gateways(static_cast<int32_t>(links.size()));
     if (seq % kReportsPerStatistics == 1) {
       EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
     }

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cluster/gateway_link.h"
 #include "cluster/hand_off_receiver.h"
 #include "cluster/hand_off_sender.h"
+#include "cluster/kept_runs.h"
 #include "cluster/run_fence.h"
 #include "cluster/session.h"
 #include "cluster/worker.h"
@@ -29,6 +31,8 @@ struct WorkerServiceOptions {
   std::string data_host = "127.0.0.1";  // where states of other hosts are taken
   LandingOptions landing;
   SecurityPtr security;
+  std::string revision;  // of the deployment (docs/cluster.md §5)
+  KeptRunsOptions kept;
 };
 
 class WorkerService {
@@ -38,7 +42,8 @@ class WorkerService {
   // Every session must have ended; waits for the last events of their runs.
   ~WorkerService();
 
-  // Serves one session until it is closed; then its requests are cancelled.
+  // Serves one session until it is closed; then its requests are cancelled, those with a work id
+  // only when no other gateway asks for them in time.
   void Serve(Session* session);
 
   // Refuses new work from now on. Requests that run may end until the deadline; the gateways of
@@ -49,7 +54,7 @@ class WorkerService {
   void OnDrainAsked(std::function<void(int64_t within_us)> callback);
 
  private:
-  class Link;
+  using Link = RunOutput;
   struct Run {
     std::string name;  // RunName; its id in the engine
     std::shared_ptr<Link> link;
@@ -57,10 +62,11 @@ class WorkerService {
   };
 
   // One session with a gateway, or with a worker that hands over, after its Hello.
-  void ServeGateway(const std::shared_ptr<Link>& link, Session* session, uint64_t peer);
-  void ServeWorker(const std::shared_ptr<Link>& link, Session* session, uint64_t peer,
+  void ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session, uint64_t peer);
+  void ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session, uint64_t peer,
                    bool same_host);
-  void OnSubmit(const std::shared_ptr<Link>& link, const wire::Message& message);
+  void OnSubmit(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
+  void OnQuery(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
   void OnCancel(const std::string& request_id, uint32_t attempt);
   void OnDrain(int64_t within_us);
   void OnSetRole(const std::string& name);
@@ -79,7 +85,9 @@ class WorkerService {
                const Status& status, int32_t num_generated = 0);
   // Wherever it is: in the engine, waiting for its state, or being handed over.
   void CancelRun(const std::string& name);
-  void CancelRunsOf(const Link& link);
+  void CancelRuns(const std::vector<std::string>& names);
+  // The gateway is gone: its runs end, or wait for another one.
+  void LeaveRunsOf(const GatewayLink& link);
   void Report();
 
   const WorkerServiceOptions options_;
@@ -87,15 +95,17 @@ class WorkerService {
   const Clock* const clock_;
   const WorkerInfo own_;
   std::atomic<WorkerRole> role_;  // an operator may change it
+  KeptRuns kept_;
   std::atomic<uint64_t> num_worker_sessions_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   RunFence fence_;
   std::unordered_map<std::string, Run> runs_;  // by request
-  std::vector<std::shared_ptr<Link>> links_;
+  std::vector<std::shared_ptr<GatewayLink>> links_;
   std::function<void(int64_t)> on_drain_asked_;
   bool draining_ = false;
+  bool report_now_ = false;
   bool stop_ = false;
   HandOffReceiver receiver_;
   HandOffSender sender_;

@@ -81,12 +81,14 @@ void Enqueue(EngineState& state, Sequence& s) {
       {s.id, s.request.request_class, s.schedule.submitted_us,
        deadline_us == 0 ? kNoDeadlineUs : deadline_us - s.schedule.predicted_prefill_us});
   state.queued_prompt_tokens += s.prompt_len;
+  state.queued_prompt_squares += int64_t{s.prompt_len} * s.prompt_len;
   state.queued_output_tokens += s.request.sampling.max_tokens;
 }
 
 void Dequeue(EngineState& state, Sequence& s) {
   if (!state.queue.Remove(s.id)) return;
   state.queued_prompt_tokens -= s.prompt_len;
+  state.queued_prompt_squares -= int64_t{s.prompt_len} * s.prompt_len;
   state.queued_output_tokens -= s.request.sampling.max_tokens;
 }
 

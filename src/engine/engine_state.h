@@ -42,6 +42,7 @@ struct EngineState {
   std::vector<int64_t> compiling;  // those in kPending for their grammar, in order of arrival
   AdmissionQueue queue;            // those in kQueued
   int64_t queued_prompt_tokens = 0;
+  int64_t queued_prompt_squares = 0;
   int64_t queued_output_tokens = 0;
   std::vector<Sequence*> loading;  // those in kLoading, in order of arrival
   LoadTimeModel load_time;

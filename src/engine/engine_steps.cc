@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kWatchdog{5000};
 constexpr size_t kStepsInReport = 20;
 // Weight of one step in the mean time of decode steps.
 constexpr double kSmoothing = 0.05;
+// Predictions for routers follow the step times slowly.
+constexpr int64_t kStepsPerCosts = 64;
 
 SequenceState TerminalState(FinishReason reason) {
   switch (reason) {
@@ -140,6 +142,10 @@ void Engine::RecordStep(const StepJob& job) {
     st.step_prediction_error.Observe(std::abs(job.predicted_us - measured_us) / measured_us);
   }
   state_.step_time.Observe(job.rows, measured_us);
+  if (st.steps % kStepsPerCosts == 1) {
+    st.costs = PredictCosts(state_.cost(), state_.options.max_num_batched_tokens,
+                            state_.options.max_model_len);
+  }
   if (job.rows.decode_rows > 0) {
     state_.decode_step_us += kSmoothing * (measured_us - state_.decode_step_us);
   }
@@ -208,13 +214,16 @@ void Engine::Publish() {
   EngineStatistics& st = state_.statistics;
   const BlockPoolStats& blocks = state_.memory->blocks().stats();
   int64_t kv_tokens = 0, prompt_tokens = state_.queued_prompt_tokens;
+  int64_t prompt_squares = state_.queued_prompt_squares;
   int64_t output_tokens = state_.queued_output_tokens;
   int32_t running = static_cast<int32_t>(state_.parked.size());
   for (const Sequence* s : state_.active) {
     if (IsTerminal(s->state)) continue;
     ++running;
     kv_tokens += s->computed;
-    prompt_tokens += std::max(0, s->prompt_len - s->computed);
+    const int64_t prompt_left = std::max(0, s->prompt_len - s->computed);
+    prompt_tokens += prompt_left;
+    prompt_squares += prompt_left * s->prompt_len;
     output_tokens += s->request.sampling.max_tokens - s->num_generated;
   }
   st.running = running;
@@ -226,6 +235,8 @@ void Engine::Publish() {
       st.waiting;
   st.kv_tokens = kv_tokens;
   st.waiting_prompt_tokens = prompt_tokens;
+  st.costs.queued_us = st.costs.prompt_us_per_token * static_cast<double>(prompt_tokens) +
+                       st.costs.prompt_us_per_square * static_cast<double>(prompt_squares);
   st.remaining_output_tokens = output_tokens;
   st.blocks_cached = blocks.idle;
   st.blocks_used = blocks.capacity - blocks.free - blocks.idle;

@@ -124,6 +124,9 @@ struct EngineRequest {
   std::string request_id;  // unique among live requests
   // Counted up by its owner whenever it is dispatched again: with request_id it names one run.
   uint32_t attempt = 1;
+  // Names the answer that a client may ask for again through another gateway (docs/cluster.md §4):
+  // equal only for equal requests of one tenant. Empty: nobody will.
+  std::string work_id;
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   int64_t deadline_us = 0;        // monotonic clock; 0 = none

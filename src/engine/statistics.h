@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "kvcache/miss_reason.h"
+#include "sched/predicted_costs.h"
 #include "text/grammar_stats.h"
 
 namespace deepinfer {
@@ -80,6 +82,11 @@ inline constexpr size_t kNumWindowRebuilds = 3;
 inline constexpr size_t kMaxDraftTokens = 5;
 
 struct EngineStatistics {
+  // Whose they are, where there are several: a name that a restart keeps, and a number that it
+  // changes. Set by whoever has several.
+  std::string name;
+  uint64_t incarnation = 0;
+
   // Now.
   int32_t running = 0;
   int32_t waiting = 0;  // QUEUED and LOADING
@@ -97,6 +104,7 @@ struct EngineStatistics {
   int64_t blocks_cached = 0;  // idle, kept for later prompts
   int64_t slots_total = 0;
   int64_t slots_used = 0;
+  PredictedCosts costs;
 
   // Since the start.
   int64_t steps = 0;

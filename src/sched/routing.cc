@@ -1,6 +1,8 @@
 #include "sched/routing.h"
 
+#include <algorithm>
 #include <tuple>
+#include <vector>
 
 namespace deepinfer {
 
@@ -9,34 +11,75 @@ namespace {
 // Context at which attention costs as much as the rest of a row: from the operation counts of
 // sched/flop_model.h for the release's dimensions.
 constexpr double kCrossoverTokens = 3.0e6;
+// Predictions further off than this say less than a count of tokens.
+constexpr double kMostError = 0.2;
+// Differences below the error of a good prediction mean nothing.
+constexpr double kTie = 0.02;
 
-double StepCost(const RouteCandidate& w, int64_t tokens) {
-  return w.running + 1 + static_cast<double>(w.kv_tokens + tokens) / kCrossoverTokens;
+double StepCost(const RouteCandidate& w, int64_t tokens, bool by_cost) {
+  const double rows = w.running + 1;
+  const auto context = static_cast<double>(w.kv_tokens + tokens);
+  if (!by_cost) return rows + context / kCrossoverTokens;
+  return w.costs.step_us + w.costs.step_us_per_row * rows + w.costs.step_us_per_token * context;
 }
 
-template <typename Key>
-std::optional<size_t> Least(std::span<const RouteCandidate> workers, Key key) {
+bool IsIdle(const RouteCandidate& w) { return w.running == 0 && w.queued_prompt_tokens == 0; }
+
+}  // namespace
+
+bool CostsAreKnown(std::span<const RouteCandidate> workers) {
+  return std::all_of(workers.begin(), workers.end(), [](const RouteCandidate& w) {
+    const PredictedCosts& c = w.costs;
+    return !w.usable ||
+           (c.error <= kMostError && c.prompt_us_per_token > 0 && c.step_us_per_row > 0);
+  });
+}
+
+double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens) {
+  return worker.costs.queued_us + worker.costs.PromptUs(static_cast<double>(prompt_tokens));
+}
+
+double DecodeStepUs(const RouteCandidate& worker, int64_t tokens) {
+  return StepCost(worker, tokens, /*by_cost=*/true);
+}
+
+std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int64_t prompt_tokens,
+                                    uint64_t random) {
+  const bool by_cost = CostsAreKnown(workers);
+  const auto done = [&](const RouteCandidate& w) {
+    return by_cost ? PromptDoneUs(w, prompt_tokens)
+                   : static_cast<double>(w.queued_prompt_tokens + prompt_tokens);
+  };
+  using Rank = std::tuple<bool, double, int32_t, size_t>;
+  std::vector<Rank> ranks;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const RouteCandidate& w = workers[i];
+    if (w.usable) ranks.emplace_back(!IsIdle(w), done(w), w.running, i);
+  }
+  if (ranks.empty()) return std::nullopt;
+  const size_t num_best = std::min<size_t>(2, ranks.size());
+  std::partial_sort(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(num_best),
+                    ranks.end());
+  const auto& [busy, first, running, index] = ranks[0];
+  if (num_best == 1) return index;
+  const auto& [other_busy, second, other_running, other_index] = ranks[1];
+  const bool tie = busy == other_busy && (by_cost || running == other_running) &&
+                   second - first <= kTie * second;
+  return tie && random % 2 == 1 ? other_index : index;
+}
+
+std::optional<size_t> ChooseDecode(std::span<const RouteCandidate> workers, int64_t tokens) {
+  const bool by_cost = CostsAreKnown(workers);
+  const auto key = [&](const RouteCandidate& w) {
+    const bool full = w.free_tokens != 0 && w.free_tokens < tokens;
+    return std::tuple(full, StepCost(w, tokens, by_cost));
+  };
   std::optional<size_t> best;
   for (size_t i = 0; i < workers.size(); ++i) {
     if (!workers[i].usable) continue;
     if (!best || key(workers[i]) < key(workers[*best])) best = i;
   }
   return best;
-}
-
-}  // namespace
-
-std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers) {
-  return Least(workers, [](const RouteCandidate& w) {
-    return std::tuple(w.queued_prompt_tokens, w.running);
-  });
-}
-
-std::optional<size_t> ChooseDecode(std::span<const RouteCandidate> workers, int64_t tokens) {
-  return Least(workers, [tokens](const RouteCandidate& w) {
-    const bool full = w.free_tokens != 0 && w.free_tokens < tokens;
-    return std::tuple(full, StepCost(w, tokens));
-  });
 }
 
 }  // namespace deepinfer

@@ -1,4 +1,4 @@
-// Which worker takes a request: prompts by the work that is queued, answers by what their steps
+// Which worker takes a request: prompts by when they would be done, answers by what their steps
 // would cost (docs/cluster.md §4).
 // Thread rule: pure functions.
 #pragma once
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+
+#include "sched/predicted_costs.h"
 
 namespace deepinfer {
 
@@ -17,15 +19,30 @@ struct RouteCandidate {
   int64_t kv_tokens = 0;             // positions they hold
   int64_t free_tokens = 0;           // of the cache, 0: unknown
   int64_t queued_prompt_tokens = 0;  // rows of prompts not yet run
+  PredictedCosts costs;
 };
 
-// The index of the worker that starts a prompt first: least queued rows, then fewest requests, then
-// the first. Nothing when none is usable.
-std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers);
+// True when the costs of every usable worker are known and near enough to what was measured. If
+// one is in doubt all are compared by tokens, which are the same for all.
+bool CostsAreKnown(std::span<const RouteCandidate> workers);
+
+// Until a prompt of so many tokens is done on a worker with known costs.
+double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens);
+
+// The index of the worker that is done with a prompt first: one without any work, else the least
+// queued cost plus its own; without known costs the least queued rows, then fewest requests. Two
+// that are within 2 % of each other are as good as equal: `random` picks one of the best two, so
+// that routers that see the same do not all do the same. Nothing when none is usable.
+std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int64_t prompt_tokens,
+                                    uint64_t random);
 
 // The index of the worker whose next step grows to the least: every request costs a row, every
 // position it holds a small part of one. Workers without room for `tokens` come last; the first of
 // equals wins. Nothing when none is usable.
 std::optional<size_t> ChooseDecode(std::span<const RouteCandidate> workers, int64_t tokens);
+
+// Time of a decode step of the worker with one more request of so many positions; its costs must be
+// known.
+double DecodeStepUs(const RouteCandidate& worker, int64_t tokens);
 
 }  // namespace deepinfer

@@ -1,6 +1,7 @@
 #include "server/engine_metrics.h"
 
 #include <mutex>
+#include <set>
 #include <string_view>
 
 #include "server/number_table.h"
@@ -206,27 +207,40 @@ struct EngineMetrics::Impl {
   struct Engine {
     NumberTable<Stats> numbers;
     std::vector<Series<Histogram>> histograms;
+    Series<Gauge> config;
     EngineStatistics shown{};
   };
 
   Engine Register(const std::string& name, const EngineStatistics& now) {
-    Engine engine{NumberTable<Stats>(kGauges, kCounters, registry, labels, compat, name), {}, {}};
+    Engine engine{
+        NumberTable<Stats>(kGauges, kCounters, registry, labels, compat, name), {}, {}, {}};
     for (const HistogramRow& row : kHistograms) {
       const auto bounds = row.get(engine.shown).bounds();
       engine.histograms.push_back(
           Families<Histogram>(*registry, row.name, row.help, labels, compat)
               .Get(LabelsOf(row, name), Histogram::BucketBoundaries(bounds.begin(), bounds.end())));
     }
-    Families<Gauge>(*registry, "cache_config_info", "Size of the KV cache, as labels.", labels,
-                    compat)
-        .Get({{"engine", name},
-              {"num_gpu_blocks", std::to_string(now.blocks_total)},
-              {"num_tokens", std::to_string(now.kv_capacity_tokens)}})
-        .Set(1);
+    engine.config = Families<Gauge>(*registry, "cache_config_info",
+                                    "Size of the KV cache, as labels.", labels, compat)
+                        .Get({{"engine", name},
+                              {"num_gpu_blocks", std::to_string(now.blocks_total)},
+                              {"num_tokens", std::to_string(now.kv_capacity_tokens)}});
+    engine.config.Set(1);
+    engine.shown.incarnation = now.incarnation;
     return engine;
   }
 
+  static void Remove(Engine* engine) {
+    engine->numbers.Remove();
+    for (Series<Histogram>& series : engine->histograms) series.Remove();
+    engine->config.Remove();
+  }
+
   void Show(Engine* engine, const EngineStatistics& now) {
+    if (now.incarnation != engine->shown.incarnation) {
+      engine->numbers.Restart();
+      engine->shown = EngineStatistics();
+    }
     engine->numbers.Show(now);
     for (size_t i = 0; i < engine->histograms.size(); ++i) {
       const StatHistogram& after = kHistograms[i].get(now);
@@ -244,7 +258,7 @@ struct EngineMetrics::Impl {
   MetricLabels labels;
   MetricsCompat compat;
   std::mutex mutex;
-  std::vector<Engine> engines;  // under mutex
+  std::map<std::string, Engine> engines;  // under mutex, by name
 };
 
 EngineMetrics::EngineMetrics(prometheus::Registry* registry,
@@ -255,12 +269,22 @@ EngineMetrics::~EngineMetrics() = default;
 
 void EngineMetrics::Update(const std::vector<EngineStatistics>& engines) {
   const std::lock_guard lock(impl_->mutex);
-  for (size_t i = 0; i < engines.size(); ++i) {
-    if (i == impl_->engines.size()) {
-      impl_->engines.push_back(impl_->Register(std::to_string(i), engines[i]));
+  std::set<std::string> present;
+  for (const EngineStatistics& now : engines) {
+    const std::string name = now.name.empty() ? std::to_string(present.size()) : now.name;
+    present.insert(name);
+    auto it = impl_->engines.find(name);
+    if (it == impl_->engines.end()) {
+      it = impl_->engines.emplace(name, impl_->Register(name, now)).first;
     }
-    impl_->Show(&impl_->engines[i], engines[i]);
+    impl_->Show(&it->second, now);
   }
+  // One that left for good would show its last state for ever.
+  std::erase_if(impl_->engines, [&](auto& known) {
+    if (present.contains(known.first)) return false;
+    Impl::Remove(&known.second);
+    return true;
+  });
 }
 
 }  // namespace deepinfer

@@ -24,7 +24,8 @@ class EngineMetrics {
                 MetricsCompat compat);
   ~EngineMetrics();
 
-  // Brings every series up to the given state; engine i has the label engine="i".
+  // Brings every series up to the given state; an engine has its name as the label
+  // `engine`, or its place in the list. The series of those that are missing end.
   void Update(const std::vector<EngineStatistics>& engines);
 
  private:

@@ -114,6 +114,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool complete = false;  // the answer needs no more of it
   };
 
+  // Gives the requests of a named work their names, and seeds that a retry gets too.
+  void NameWork();
+
   // Network thread.
   void OnClientGone();
 
@@ -170,6 +173,7 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
       has_grammar_(plan_.requests.front().grammar != nullptr),
       choices_(plan_.requests.size()) {
   state_.generations.Add();
+  NameWork();
   size_t leader = 0;  // the first choice with the same prompt
   for (size_t i = 0; i < choices_.size(); ++i) {
     EngineRequest& request = plan_.requests[i];
@@ -188,6 +192,19 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
     facts.max_tokens = plan_.requests.front().sampling.max_tokens;
     facts.user_namespace = UserNamespace(plan_.requests.front().cache_scope);
   });
+}
+
+void Generation::NameWork() {
+  std::optional<Sha256Digest> work;
+  record_->Update([&](const RequestFacts& facts) { work = facts.work; });
+  if (!work) return;
+  for (size_t i = 0; i < plan_.requests.size(); ++i) {
+    EngineRequest& request = plan_.requests[i];
+    const ChoiceOfWork choice = MakeChoiceOfWork(*work, i);
+    request.work_id = choice.work_id;
+    if (std::exchange(request.sampling.has_seed, true)) continue;
+    request.sampling.seed = choice.seed;
+  }
 }
 
 void Generation::Start() {

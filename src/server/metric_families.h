@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/metrics_compat.h"
@@ -21,23 +22,28 @@ using MetricLabels = prometheus::Labels;
 template <typename T>
 class Series {
  public:
-  void Add(T& part) { parts_.push_back(&part); }
+  void Add(prometheus::Family<T>& family, T& part) { parts_.emplace_back(&family, &part); }
+  // Ends the series: it is exported no more.
+  void Remove() {
+    for (const auto& [family, part] : parts_) family->Remove(part);
+    parts_.clear();
+  }
   void Increment(double value = 1) {
-    for (T* part : parts_) part->Increment(value);
+    for (const auto& [family, part] : parts_) part->Increment(value);
   }
   void Set(double value) {
-    for (T* part : parts_) part->Set(value);
+    for (const auto& [family, part] : parts_) part->Set(value);
   }
   void Observe(double value) {
-    for (T* part : parts_) part->Observe(value);
+    for (const auto& [family, part] : parts_) part->Observe(value);
   }
   // counts: one more than the bounds of the histogram.
   void ObserveMany(const std::vector<double>& counts, double sum) {
-    for (T* part : parts_) part->ObserveMultiple(counts, sum);
+    for (const auto& [family, part] : parts_) part->ObserveMultiple(counts, sum);
   }
 
  private:
-  std::vector<T*> parts_;
+  std::vector<std::pair<prometheus::Family<T>*, T*>> parts_;
 };
 
 template <typename T>
@@ -54,7 +60,7 @@ class Families {
   template <typename... Args>
   Series<T> Get(const MetricLabels& labels, const Args&... args) {
     Series<T> series;
-    for (prometheus::Family<T>* part : parts_) series.Add(part->Add(labels, args...));
+    for (prometheus::Family<T>* part : parts_) series.Add(*part, part->Add(labels, args...));
     return series;
   }
 

@@ -50,6 +50,14 @@ class NumberTable {
     }
   }
 
+  // The engine began anew: its totals are added to what it did before.
+  void Restart() { std::fill(shown_.begin(), shown_.end(), 0.0); }
+  // Ends its series.
+  void Remove() {
+    for (auto& series : gauges_) series.Remove();
+    for (auto& series : counters_) series.Remove();
+  }
+
   void Show(const Stats& now) {
     for (size_t i = 0; i < gauges_.size(); ++i) gauges_[i].Set(gauge_rows_[i].get(now));
     for (size_t i = 0; i < counters_.size(); ++i) {

@@ -21,6 +21,7 @@
 #include "server/model_context.h"
 #include "server/request_account.h"
 #include "server/server_options.h"
+#include "server/work_names.h"
 #include "server/work_pool.h"
 
 namespace deepinfer {
@@ -70,6 +71,7 @@ struct ServerState {
   WorkPool stream_pool;
   ServerMetrics metrics;
   RequestAccount account;
+  WorkNames work_names;
   LiveCount generations;
   GenerateProbe probe;
 

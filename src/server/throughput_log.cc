@@ -13,19 +13,31 @@ struct Sums {
   int64_t running = 0, waiting = 0, kv_tokens = 0, kv_capacity = 0;
 };
 
-Sums Sum(const std::vector<EngineStatistics>& engines) {
+void Add(const EngineStatistics& e, int64_t sign, Sums* sum) {
+  sum->steps += sign * e.steps;
+  sum->computed += sign * e.prefill_rows;
+  sum->cached += sign * e.cached_tokens;
+  sum->generated += sign * e.generated_tokens;
+  sum->drafts += sign * e.drafts;
+  sum->accepted += sign * e.draft_accepted;
+}
+
+// Counters: what was done since `before`, where engines may have come, gone, or begun anew.
+// Gauges: as of now.
+Sums Difference(const std::vector<EngineStatistics>& before,
+                const std::vector<EngineStatistics>& after) {
   Sums sum;
-  for (const EngineStatistics& e : engines) {
-    sum.steps += e.steps;
-    sum.computed += e.prefill_rows;
-    sum.cached += e.cached_tokens;
-    sum.generated += e.generated_tokens;
-    sum.drafts += e.drafts;
-    sum.accepted += e.draft_accepted;
+  for (size_t i = 0; i < after.size(); ++i) {
+    const EngineStatistics& e = after[i];
+    Add(e, 1, &sum);
     sum.running += e.running;
     sum.waiting += e.waiting;
     sum.kv_tokens += e.kv_tokens;
     sum.kv_capacity += e.kv_capacity_tokens;
+    for (size_t j = 0; j < before.size(); ++j) {
+      const bool is_same = e.name.empty() ? j == i : before[j].name == e.name;
+      if (is_same && before[j].incarnation == e.incarnation) Add(before[j], -1, &sum);
+    }
   }
   return sum;
 }
@@ -51,20 +63,18 @@ void LogThroughput(const Throughput& t) {
 std::optional<Throughput> MakeThroughput(const std::vector<EngineStatistics>& before,
                                          const std::vector<EngineStatistics>& after,
                                          double seconds) {
-  const Sums a = Sum(before), b = Sum(after);
-  if (b.steps == a.steps && b.running == 0 && b.waiting == 0) return std::nullopt;
-  const auto rate = [&](int64_t from, int64_t to) {
-    return static_cast<double>(to - from) / seconds;
-  };
+  const Sums sum = Difference(before, after);
+  if (sum.steps == 0 && sum.running == 0 && sum.waiting == 0) return std::nullopt;
+  const auto rate = [&](int64_t tokens) { return static_cast<double>(tokens) / seconds; };
   Throughput t;
-  t.prompt_tokens_per_s = rate(a.computed, b.computed);
-  t.cached_tokens_per_s = rate(a.cached, b.cached);
-  t.generation_tokens_per_s = rate(a.generated, b.generated);
-  t.running = b.running;
-  t.waiting = b.waiting;
-  t.kv_usage = Ratio(b.kv_tokens, b.kv_capacity);
-  t.hit_share = Ratio(b.cached - a.cached, b.cached - a.cached + b.computed - a.computed);
-  t.mean_accepted_drafts = Ratio(b.accepted - a.accepted, b.drafts - a.drafts);
+  t.prompt_tokens_per_s = rate(sum.computed);
+  t.cached_tokens_per_s = rate(sum.cached);
+  t.generation_tokens_per_s = rate(sum.generated);
+  t.running = sum.running;
+  t.waiting = sum.waiting;
+  t.kv_usage = Ratio(sum.kv_tokens, sum.kv_capacity);
+  t.hit_share = Ratio(sum.cached, sum.cached + sum.computed);
+  t.mean_accepted_drafts = Ratio(sum.accepted, sum.drafts);
   return t;
 }
 

@@ -22,7 +22,7 @@ RouteCandidate Candidate(int32_t running, int64_t kv_tokens, int64_t queued = 0)
 TEST(Routing, AnIdlePrefillWorkerWinsOverAnyBusyOne) {
   const std::vector<RouteCandidate> w = {Candidate(1, 10, 10), Candidate(1, 9'000, 0),
                                          Candidate(0, 0, 0)};
-  EXPECT_EQ(ChoosePrefill(w), 2u);
+  EXPECT_EQ(ChoosePrefill(w, 10, 0), 2u);
 }
 
 TEST(Routing, AnswersBalanceRequestsThenContext) {
@@ -46,10 +46,10 @@ TEST(Routing, UnusableWorkersGetNothing) {
   std::vector<RouteCandidate> w = {Candidate(0, 0), Candidate(5, 0)};
   w[0].usable = false;
   EXPECT_EQ(ChooseDecode(w, 1), 1u);
-  EXPECT_EQ(ChoosePrefill(w), 1u);
+  EXPECT_EQ(ChoosePrefill(w, 10, 0), 1u);
   w[1].usable = false;
   EXPECT_EQ(ChooseDecode(w, 1), std::nullopt);
-  EXPECT_EQ(ChoosePrefill({}), std::nullopt);
+  EXPECT_EQ(ChoosePrefill({}, 10, 0), std::nullopt);
 }
 
 TEST(Routing, ABurstOfEqualRequestsSpreadsWithinOne) {
