@@ -6,6 +6,7 @@
 
 #include "cli/cluster_tools.h"
 #include "cli/commands.h"
+#include "cli/rolling_restart.h"
 
 namespace deepinfer {
 namespace {
@@ -61,6 +62,10 @@ class ClusterCommand final : public Command {
         ->required()
         ->check(CLI::IsMember({"all", "prefill", "decode"}));
     role_->add_option("--dir", dir_, "Folder of the cluster, for names");
+    restart_ = app_->add_subcommand(
+        "restart", "Replace all workers, group by group, while the cluster serves");
+    restart_->add_option("--dir", dir_, "Folder of the cluster")->required();
+    restart_->add_option("--revision", revision_, "Of the new workers; default: as they were");
     app_->footer(
         "Examples:\n"
         "  deepinfer cluster up --prefill 2 --decode 2 --port 8000 --dir /tmp/cluster\n"
@@ -82,6 +87,8 @@ class ClusterCommand final : public Command {
       status = ShowClusterTop({dir_, *security}, top_rounds_);
     } else if (role_->parsed()) {
       status = SetWorkerRole({dir_, *security}, drain_worker_, new_role_);
+    } else if (restart_->parsed()) {
+      status = AskRollingRestart(dir_, revision_);
     } else {
       status = DrainWorker({dir_, *security}, drain_worker_, drain_within_s_);
     }
@@ -95,6 +102,7 @@ class ClusterCommand final : public Command {
   CLI::App* role_ = nullptr;
   CLI::App* status_ = nullptr;
   CLI::App* drain_ = nullptr;
+  CLI::App* restart_ = nullptr;
   ClusterUpOptions up_options_;
   TlsFlags tls_;
   std::string dir_;
@@ -103,6 +111,7 @@ class ClusterCommand final : public Command {
   double drain_within_s_ = 60;
   int top_rounds_ = 0;
   std::string new_role_;
+  std::string revision_;
 };
 
 }  // namespace

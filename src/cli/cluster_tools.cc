@@ -19,6 +19,7 @@
 #include "cli/io.h"
 #include "cli/local_cluster.h"
 #include "cli/model_flags.h"
+#include "cli/rolling_restart.h"
 #include "cli/stop_signals.h"
 #include "cluster/incarnation.h"
 #include "cluster/remote_worker.h"
@@ -96,7 +97,6 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
     const char* role;
     int number;
   };
-  std::vector<std::string> endpoints;
   for (const Kind& kind :
        {Kind{"worker-", "all", options.num_all}, Kind{"prefill-", "prefill", options.num_prefill},
         Kind{"decode-", "decode", options.num_decode}}) {
@@ -110,7 +110,6 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
       worker.arguments.insert(worker.arguments.end(), find.begin(), find.end());
       worker.arguments.insert(worker.arguments.end(), options.worker_flags.begin(),
                               options.worker_flags.end());
-      if (options.registry.empty()) endpoints.push_back("--worker=" + worker.endpoint);
       DI_RETURN_IF_ERROR(cluster->Start(std::move(worker)));
     }
   }
@@ -119,9 +118,12 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
   gateway.endpoint = "http://" + options.host + ":" + std::to_string(port);
   gateway.arguments = {"gateway",    model.string(), "--host",
                        options.host, "--port",       std::to_string(port)};
-  for (const std::vector<std::string>* more : {&endpoints, &find}) {
-    gateway.arguments.insert(gateway.arguments.end(), more->begin(), more->end());
+  if (options.registry.empty()) {
+    gateway.arguments.insert(
+        gateway.arguments.end(),
+        {"--workers-file", cluster->PathOf(LocalCluster::kWorkersFile).string()});
   }
+  gateway.arguments.insert(gateway.arguments.end(), find.begin(), find.end());
   gateway.arguments.insert(gateway.arguments.end(), options.gateway_flags.begin(),
                            options.gateway_flags.end());
   return cluster->Start(std::move(gateway));
@@ -249,7 +251,13 @@ Status ClusterUp(const ClusterUpOptions& in) {
         PrintLine(fmt::format("{:<10} pid {:<8} {:<40} {}", p.name, p.pid, p.endpoint,
                               cluster.PathOf(p.name + ".log").string())));
   }
-  while (!signals.WaitFor(std::chrono::milliseconds(100))) DI_RETURN_IF_ERROR(cluster.Look());
+  const SteadyClock clock;
+  DI_ASSIGN_OR_RETURN(const SecurityPtr security, options.tls.Load());
+  RollingRestart restart(&cluster, security, &clock);
+  while (!signals.WaitFor(std::chrono::milliseconds(100))) {
+    DI_RETURN_IF_ERROR(cluster.Look());
+    DI_RETURN_IF_ERROR(restart.Turn());
+  }
   Log(LogLevel::kInfo, "cluster.stopping");
   cluster.Stop(kStopLimit);
   Log(LogLevel::kInfo, "cluster.stopped");

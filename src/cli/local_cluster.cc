@@ -45,6 +45,17 @@ constexpr std::chrono::milliseconds kLook{20};
 
 }  // namespace
 
+Status WriteWhole(const fs::path& path, const std::string& text) {
+  const fs::path next = path.string() + ".next";
+  std::ofstream out(next);
+  out << text;
+  out.close();
+  std::error_code ec;
+  if (out) fs::rename(next, path, ec);
+  if (!out || ec) return Unavailable("cannot write " + path.string());
+  return OkStatus();
+}
+
 LocalCluster::~LocalCluster() { Stop(std::chrono::seconds(10)); }
 
 Status LocalCluster::Start(LocalProcess process) {
@@ -80,6 +91,26 @@ Status LocalCluster::Spawn(LocalProcess* process) {
   return OkStatus();
 }
 
+Result<LocalProcess> LocalCluster::RenameForLeave(const std::string& name) {
+  for (LocalProcess& p : processes_) {
+    if (p.name != name) continue;
+    LocalProcess next = p;
+    next.pid = 0;
+    next.ended = false;
+    p.name = LeavingName(name);
+    return next;
+  }
+  return NotFound("there is no process " + name);
+}
+
+void LocalCluster::Leave(const std::string& name) {
+  for (LocalProcess& p : processes_) {
+    if (p.name != name) continue;
+    p.leaving = true;
+    if (p.pid != 0) kill(p.pid, SIGTERM);
+  }
+}
+
 Status LocalCluster::Look() {
   bool changed = false;
   const auto now = std::chrono::steady_clock::now();
@@ -92,11 +123,13 @@ Status LocalCluster::Look() {
       p.pid = 0;
       changed = true;
     }
-    if (p.pid == 0 && !p.ended && now - p.started >= kLeastLife) {
+    if (p.pid == 0 && !p.ended && !p.leaving && now - p.started >= kLeastLife) {
       DI_RETURN_IF_ERROR(Spawn(&p));
       changed = true;
     }
   }
+  const auto has_left = [](const LocalProcess& p) { return p.leaving && p.pid == 0; };
+  changed = std::erase_if(processes_, has_left) > 0 || changed;
   return changed ? WriteList() : OkStatus();
 }
 
@@ -134,15 +167,12 @@ Status LocalCluster::WriteList() const {
         .EndObject();
   }
   writer.EndArray();
-  // Readers see the old list or the new one.
-  const fs::path path = PathOf(kListFile), next = PathOf(std::string(kListFile) + ".next");
-  std::ofstream out(next);
-  out << text << '\n';
-  out.close();
-  std::error_code ec;
-  if (out) fs::rename(next, path, ec);
-  if (!out || ec) return Unavailable("cannot write " + path.string());
-  return OkStatus();
+  std::string endpoints;
+  for (const LocalProcess& p : processes_) {
+    if (p.role != "gateway" && p.role != "registry" && !p.leaving) endpoints += p.endpoint + '\n';
+  }
+  DI_RETURN_IF_ERROR(WriteWhole(PathOf(kWorkersFile), endpoints));
+  return WriteWhole(PathOf(kListFile), text + '\n');
 }
 
 Result<std::vector<LocalProcess>> ReadClusterList(const fs::path& dir) {

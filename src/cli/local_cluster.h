@@ -13,6 +13,9 @@
 
 namespace deepinfer {
 
+// Readers see the old text or the new one.
+Status WriteWhole(const std::filesystem::path& path, const std::string& text);
+
 struct LocalProcess {
   std::string name;  // prefill-0, decode-1, gateway
   std::string role;
@@ -20,7 +23,8 @@ struct LocalProcess {
   std::vector<std::string> arguments;  // of the binary
   pid_t pid = 0;                       // 0: not running
   std::chrono::steady_clock::time_point started{};
-  bool ended = false;  // it stopped as asked and stays away
+  bool ended = false;    // it stopped as asked and stays away
+  bool leaving = false;  // it is being replaced
 };
 
 class LocalCluster {
@@ -32,11 +36,21 @@ class LocalCluster {
   // Starts the process with its output in <dir>/<name>.log. unavailable when that fails.
   Status Start(LocalProcess process);
 
+  // Prepares the replacement of a process: it goes on under LeavingName, and what is returned
+  // describes it, for a new one of its name. not_found: there is no such process.
+  Result<LocalProcess> RenameForLeave(const std::string& name);
+  static std::string LeavingName(const std::string& name) { return name + ".leaving"; }
+  // Lets it end what it has; when it is gone nothing tells of it any more.
+  void Leave(const std::string& name);
+
   // Starts those again that died, at most once a second each. Writes the list when it changed.
   Status Look();
 
   // SIGTERM in reverse order of their start, each in its own time; SIGKILL when that is over.
   void Stop(std::chrono::seconds limit);
+
+  // Endpoints of its workers, a line each, in the folder of the cluster.
+  static constexpr const char* kWorkersFile = "workers";
 
   const std::vector<LocalProcess>& processes() const { return processes_; }
   std::filesystem::path PathOf(const std::string& file) const { return dir_ / file; }

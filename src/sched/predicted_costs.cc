@@ -35,7 +35,8 @@ PredictedCosts PredictCosts(const CostModel& model, int32_t chunk_rows, int32_t 
   PredictedCosts costs;
   if (model.time->num_observations() == 0 || chunk_rows <= 0 || max_context <= 1) return costs;
   const int32_t brief = std::min(chunk_rows, max_context);
-  const int32_t longer = std::min(int64_t{kMostChunks} * chunk_rows, int64_t{max_context});
+  const auto longer =
+      static_cast<int32_t>(std::min(int64_t{kMostChunks} * chunk_rows, int64_t{max_context}));
   const double brief_each = PromptUs(model, brief, chunk_rows) / brief;
   if (longer > brief) {
     const double long_each = PromptUs(model, longer, chunk_rows) / longer;

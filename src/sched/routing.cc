@@ -63,8 +63,8 @@ std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int
   const auto& [busy, first, running, index] = ranks[0];
   if (num_best == 1) return index;
   const auto& [other_busy, second, other_running, other_index] = ranks[1];
-  const bool tie = busy == other_busy && (by_cost || running == other_running) &&
-                   second - first <= kTie * second;
+  const bool tie =
+      busy == other_busy && other_running <= running && second - first <= kTie * second;
   return tie && random % 2 == 1 ? other_index : index;
 }
 

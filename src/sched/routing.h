@@ -31,8 +31,9 @@ double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens);
 
 // The index of the worker that is done with a prompt first: one without any work, else the least
 // queued cost plus its own; without known costs the least queued rows, then fewest requests. Two
-// that are within 2 % of each other are as good as equal: `random` picks one of the best two, so
-// that routers that see the same do not all do the same. Nothing when none is usable.
+// that are within 2 % of each other are as good as equal, if the second has no more requests:
+// `random` picks one of the best two, so that routers that see the same do not all do the same.
+// Nothing when none is usable.
 std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int64_t prompt_tokens,
                                     uint64_t random);
 

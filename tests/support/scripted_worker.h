@@ -23,7 +23,10 @@ class ScriptedWorker final : public Worker {
     info_.incarnation = NewIncarnation();
   }
 
-  WorkerInfo info() const override { return info_; }
+  WorkerInfo info() const override {
+    const std::lock_guard lock(mutex_);
+    return info_;
+  }
   Status Submit(EngineRequest request, TokenSink sink) override {
     return Take("run", std::move(request), std::move(sink));
   }
@@ -51,6 +54,10 @@ class ScriptedWorker final : public Worker {
   void SetReady(bool ready) {
     const std::lock_guard lock(mutex_);
     load_.ready = ready;
+  }
+  void SetRevision(std::string revision) {
+    const std::lock_guard lock(mutex_);
+    info_.revision = std::move(revision);
   }
   void SetRunning(int32_t running) {
     const std::lock_guard lock(mutex_);

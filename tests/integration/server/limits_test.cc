@@ -166,6 +166,45 @@ TEST_F(LimitsTest, InMemoryRetentionKeepsThePromptOffDisks) {
   EXPECT_TRUE(submitted[2].cache_retention.persist);
 }
 
+TEST_F(LimitsTest, ARetryWithTheSameKeyIsTheSameWorkWithTheSameDraws) {
+  StartWithKeys(R"({"name":"a","key":"one"},{"name":"b","key":"two"})");
+  const auto ask = [this](std::string key, std::string secret, const json::object& more = {}) {
+    TestClient::Headers headers = {{"x-api-key", std::move(secret)}};
+    if (!key.empty()) headers.push_back({"Idempotency-Key", std::move(key)});
+    return Post(kChat, ChatBody(more), headers);
+  };
+  for (const char* key : {"k", "k", "other", "", ""}) ASSERT_EQ(ask(key, "one").status, 200);
+  ASSERT_EQ(ask("k", "two").status, 200) << "keys of another tenant are its own";
+  ASSERT_EQ(ask("seeded", "one", {{"seed", 5}}).status, 200);
+  ASSERT_EQ(ask("two", "one", {{"n", 2}}).status, 200);
+  const std::vector<EngineRequest> r = worker_->submitted();
+  ASSERT_EQ(r.size(), 9u);
+  EXPECT_EQ(r[0].work_id.size(), 16u);
+  EXPECT_EQ(r[0].work_id, r[1].work_id);
+  EXPECT_EQ(r[0].sampling.seed, r[1].sampling.seed);
+  EXPECT_TRUE(r[0].sampling.has_seed) << "draws must depend on nothing else";
+  EXPECT_NE(r[0].request_id, r[1].request_id);
+  EXPECT_NE(r[0].work_id, r[2].work_id);
+  EXPECT_NE(r[0].sampling.seed, r[2].sampling.seed);
+  EXPECT_TRUE(r[3].work_id.empty());
+  EXPECT_FALSE(r[3].sampling.has_seed);
+  EXPECT_NE(r[0].work_id, r[5].work_id);
+  EXPECT_EQ(r[6].sampling.seed, 5u) << "the client's own seed stays";
+  EXPECT_NE(r[7].work_id, r[8].work_id) << "choices differ";
+  EXPECT_NE(r[7].sampling.seed, r[8].sampling.seed);
+}
+
+TEST_F(LimitsTest, AnIdempotencyKeyStandsForOneBody) {
+  Start();
+  const TestClient::Headers key = {{"Idempotency-Key", "k"}};
+  ASSERT_EQ(Post(kChat, ChatBody(), key).status, 200);
+  const ClientResponse reused = Post(kChat, ChatBody({{"temperature", 0.5}}), key);
+  EXPECT_EQ(reused.status, 400);
+  EXPECT_EQ(ErrorCode(reused), "idempotency_key_reused");
+  EXPECT_EQ(Post("/v1/completions", CompletionsBody(), key).status, 400) << "nor for two routes";
+  EXPECT_EQ(Post(kChat, ChatBody(), key).status, 200);
+}
+
 TEST_F(LimitsTest, AProfileIsAChromeTraceOfTheNextSteps) {
   options_.debug_endpoints = true;
   Start();

@@ -42,6 +42,7 @@ class GatewayTest : public ::testing::Test {
     std::vector<std::unique_ptr<Worker>> workers;
     for (int i = 0; i < num_workers; ++i) {
       auto worker = std::make_unique<RecordingWorker>();
+      worker->statistics.incarnation = static_cast<uint64_t>(i + 1);
       workers_.push_back(worker.get());
       workers.push_back(std::move(worker));
     }
@@ -178,6 +179,40 @@ TEST_F(GatewayTest, RefusesWhatWouldWaitPastItsQueueDeadline) {
   workers_[0]->statistics.waiting = workers_[1]->statistics.waiting = 0;
   EXPECT_TRUE(Submit("empty", now_us + 1'000'000).ok());
   EXPECT_EQ(gateway_->RetryAfterSeconds(), 1);
+}
+
+// A prompt costs 10 ms a token, one token is a second and the promise two.
+TEST_F(GatewayTest, RefusesWhatWouldMissItsPromiseUntilThereIsRoomAgain) {
+  Start(2, {.ttft_slo_us = 2'000'000});
+  const auto queue = [&](double first_s, double second_s) {
+    for (RecordingWorker* worker : workers_) {
+      worker->load.costs.prompt_us_per_token = 10'000;
+      worker->load.costs.step_us_per_row = 1'000;
+    }
+    workers_[0]->load.costs.queued_us = first_s * 1e6;
+    workers_[1]->load.costs.queued_us = second_s * 1e6;
+  };
+  const auto submit = [this, n = 0](RequestClass of = RequestClass::kInteractive) mutable {
+    EngineRequest request;
+    request.request_id = "slo" + std::to_string(n++);
+    request.prompt_ids.assign(50, 1);
+    request.request_class = of;
+    return gateway_->Submit(std::move(request), [](TokenEvent) {}).code();
+  };
+  queue(9, 1);
+  EXPECT_EQ(submit(), StatusCode::kOk) << "the other worker is quick enough";
+  queue(9, 6);
+  EXPECT_EQ(submit(), StatusCode::kResourceExhausted);
+  EXPECT_NEAR(gateway_->RetryAfterSeconds(), 5, 1) << "by then the queue is short enough";
+  EXPECT_EQ(submit(RequestClass::kBatch), StatusCode::kOk) << "nothing is promised to it";
+  queue(9, 1.4);
+  EXPECT_EQ(submit(), StatusCode::kResourceExhausted) << "it needs some room before it admits";
+  queue(9, 1.2);
+  EXPECT_EQ(submit(), StatusCode::kOk);
+  queue(9, 6);
+  workers_[0]->load.costs.error = 0.5;
+  EXPECT_EQ(submit(), StatusCode::kOk) << "predictions that are wrong refuse nobody";
+  EXPECT_EQ(gateway_->counters().shed, 2);
 }
 
 TEST_F(GatewayTest, PassesTheWorkersAnswerOn) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace deepinfer {
 namespace {
 
@@ -77,6 +79,24 @@ TEST(QueueForecast, FollowsAChangeOfSpeed) {
   }
   EXPECT_NEAR(slow, 100, 5);
   EXPECT_NEAR(*forecast.WaitSeconds(now), 10, 1);
+}
+
+TEST(QueueSum, WorkersThatComeAndGoMakeNoJumps) {
+  QueueSum sum;
+  QueueSnapshot a, b;
+  a.started = 100;
+  a.waiting = 2;
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{1, a}}).started, 0) << "what was before counts not";
+  a.started = 110;
+  b.started = 5000;
+  b.waiting = 3;
+  QueueSnapshot now = sum.Add(std::vector<WorkerQueue>{{2, b}, {1, a}});
+  EXPECT_EQ(now.started, 10);
+  EXPECT_EQ(now.waiting, 5);
+  b.started = 5007;
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{2, b}}).started, 17) << "one left, its work stays";
+  b.started = 1;
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{3, b}}).started, 17) << "one began anew";
 }
 
 }  // namespace

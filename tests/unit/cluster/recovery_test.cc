@@ -16,6 +16,11 @@ namespace {
 
 class Recovery : public ::testing::Test {
  protected:
+  // Of workers that are equal the first is taken first.
+  static GatewayOptions Fixed(GatewayOptions options) {
+    options.random_seed = 2;
+    return options;
+  }
   void Start(std::initializer_list<WorkerRole> roles, GatewayOptions options = {}) {
     std::vector<std::unique_ptr<Worker>> workers;
     for (const WorkerRole role : roles) {
@@ -23,7 +28,7 @@ class Recovery : public ::testing::Test {
       workers_.push_back(worker.get());
       workers.push_back(std::move(worker));
     }
-    gateway_ = std::make_unique<Gateway>(options, std::move(workers), &clock_);
+    gateway_ = std::make_unique<Gateway>(Fixed(options), std::move(workers), &clock_);
   }
   void Submit() {
     EngineRequest request;
@@ -164,6 +169,24 @@ TEST_F(Recovery, ALostDecodeWorkerIsReplacedFromTheTokens) {
   EXPECT_EQ(workers_[2]->kinds(), std::vector<std::string>{"run"});
   EXPECT_EQ(workers_[2]->request(0).resume->ids, (std::vector<int32_t>{10, 11}));
   workers_[2]->Send(0, 2, {12}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+}
+
+TEST_F(Recovery, PromptAndAnswerStayWithinOneRevision) {
+  Start({kPrefill, kDecode, kPrefill, kDecode});
+  for (size_t i : {0, 1}) workers_[i]->SetRevision("old");
+  for (size_t i : {2, 3}) workers_[i]->SetRevision("new");
+  workers_[0]->SetRunning(5);
+  workers_[3]->SetRunning(9);
+  Submit();
+  EXPECT_EQ(workers_[2]->kinds(), std::vector<std::string>{"prefill for decode"});
+  EXPECT_EQ(workers_[3]->kinds(), std::vector<std::string>{"decode"});
+  // Without a partner of its own revision a prefill worker gets nothing.
+  workers_[3]->SetReady(false);
+  workers_[3]->Lose(0);
+  ASSERT_TRUE(WaitTaken(0, 1));
+  EXPECT_EQ(workers_[1]->kinds(), std::vector<std::string>{"decode"});
+  workers_[0]->Send(0, 0, {10}, FinishReason::kStop);
   EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 

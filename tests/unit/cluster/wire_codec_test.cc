@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <cluster.pb.h>
 
 namespace deepinfer {
@@ -61,6 +63,7 @@ EngineRequest FullRequest() {
   grammar->trigger.optional = true;
   grammar->strict = true;
   r.grammar = grammar;
+  r.work_id = std::string("\0work", 5);
   r.resume.emplace();
   r.resume->ids = {13, 14};
   r.resume->origin = {1, 2, 3};
@@ -94,6 +97,7 @@ TEST(WireCodec, ARequestComesThroughWhole) {
   EXPECT_EQ(got->sampling.banned_sequences, want.sampling.banned_sequences);
   EXPECT_EQ(got->cache_scope, want.cache_scope);
   EXPECT_EQ(got->state_at, want.state_at);
+  EXPECT_EQ(got->work_id, want.work_id);
   EXPECT_EQ(got->forced_accepts, want.forced_accepts);
   EXPECT_FALSE(got->cache_retention.persist);
   EXPECT_EQ(got->cache_retention.retention, RetentionClass::kAgent);
@@ -106,6 +110,21 @@ TEST(WireCodec, ARequestComesThroughWhole) {
   EXPECT_EQ(got->resume->ids, want.resume->ids);
   EXPECT_EQ(got->resume->counters.decode_us, 123);
   EXPECT_TRUE(got->resume->counters.approximate_resume);
+}
+
+TEST(WireCodec, CostsComeThroughAndNonsenseIsUnknown) {
+  const PredictedCosts want{1, 2, 3, 4, 5, 0.1, 7};
+  wire::Costs sent;
+  EncodeCosts(want, &sent);
+  const PredictedCosts got = DecodeCosts(sent);
+  EXPECT_EQ(got.PromptUs(10), want.PromptUs(10));
+  EXPECT_EQ(got.step_us_per_token, 5);
+  EXPECT_EQ(got.error, 0.1);
+  EXPECT_EQ(got.queued_us, 7);
+  sent.set_step_us(-1);
+  EXPECT_EQ(DecodeCosts(sent).queued_us, 0);
+  sent.set_step_us(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(DecodeCosts(sent).prompt_us_per_token, 0);
 }
 
 TEST(WireCodec, RefusesValuesOutsideOfTheirTypes) {

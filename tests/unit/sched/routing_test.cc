@@ -25,6 +25,54 @@ TEST(Routing, AnIdlePrefillWorkerWinsOverAnyBusyOne) {
   EXPECT_EQ(ChoosePrefill(w, 10, 0), 2u);
 }
 
+RouteCandidate Priced(double us_per_token, double queued_us) {
+  RouteCandidate c = Candidate(1, 0, 100);
+  c.costs.prompt_us_per_token = us_per_token;
+  c.costs.step_us_per_row = us_per_token;
+  c.costs.queued_us = queued_us;
+  return c;
+}
+
+TEST(Routing, PromptsGoWhereTheyAreDoneFirst) {
+  // The second is slower and has less to do.
+  std::vector<RouteCandidate> w = {Priced(10, 50'000), Priced(30, 10'000)};
+  EXPECT_EQ(ChoosePrefill(w, 1'000, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, 4'000, 0), 0u);
+  // One without work wins, however slow it is.
+  w[1].running = 0;
+  w[1].queued_prompt_tokens = 0;
+  EXPECT_EQ(ChoosePrefill(w, 4'000, 0), 1u);
+}
+
+TEST(Routing, BetweenTwoThatAreAsGoodAsEqualChanceDecides) {
+  std::vector<RouteCandidate> w = {Priced(10, 100'000), Priced(10, 99'000), Priced(10, 150'000)};
+  EXPECT_EQ(ChoosePrefill(w, 100, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, 100, 1), 0u);
+  w[0].costs.queued_us = 110'000;
+  EXPECT_EQ(ChoosePrefill(w, 100, 1), 1u) << "more than two in a hundred apart";
+}
+
+TEST(Routing, WithoutGoodPredictionsTokensAreCounted) {
+  std::vector<RouteCandidate> w = {Priced(10, 1'000), Priced(10, 500'000)};
+  w[0].queued_prompt_tokens = 300;
+  EXPECT_EQ(ChoosePrefill(w, 100, 0), 0u);
+  w[1].costs.error = 0.21;
+  EXPECT_EQ(ChoosePrefill(w, 100, 0), 1u);
+  w[1].costs.error = 0.2;
+  w[1].costs.prompt_us_per_token = 0;
+  EXPECT_FALSE(CostsAreKnown(w));
+  w[1].usable = false;
+  EXPECT_TRUE(CostsAreKnown(w)) << "one that takes nothing is not asked";
+}
+
+TEST(Routing, AnswersAvoidTheSlowWorker) {
+  const std::vector<RouteCandidate> w = {Priced(10, 0), Priced(30, 0)};
+  EXPECT_EQ(ChooseDecode(w, 10), 0u);
+  std::vector<RouteCandidate> busy = w;
+  busy[0].running = 6;  // seven rows cost more than two slow ones
+  EXPECT_EQ(ChooseDecode(busy, 10), 1u);
+}
+
 TEST(Routing, AnswersBalanceRequestsThenContext) {
   EXPECT_EQ(ChooseDecode(std::vector{Candidate(3, 0), Candidate(2, 50'000)}, 10), 1u);
   EXPECT_EQ(ChooseDecode(std::vector{Candidate(2, 60'000), Candidate(2, 50'000)}, 10), 1u);

@@ -103,6 +103,39 @@ TEST(Metrics, ShowTheStateOfEveryEngine) {
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:kv_cache_usage_perc", "0"), "0.25"));
 }
 
+TEST(Metrics, KnowWorkersByNameWhenTheyComeAndGo) {
+  ServerMetrics metrics("m", MetricsCompat::kVllm);
+  EngineStatistics a, b;
+  a.name = "a";
+  a.incarnation = 1;
+  a.parks = 2;
+  b.name = "b";
+  b.incarnation = 2;
+  b.parks = 10;
+  b.rows_per_step.Observe(17);
+  const auto of = [](const char* name) {
+    return OfEngine("deepinfer:num_preemptions_total", name);
+  };
+  std::string text = metrics.Serialize({a, b});
+  EXPECT_TRUE(Has(text, of("a"), "2")) << text;
+  EXPECT_TRUE(Has(text, of("b"), "10"));
+  // The first leaves: the other keeps its own series.
+  b.parks = 11;
+  text = metrics.Serialize({b});
+  EXPECT_EQ(text.find("engine=\"a\""), std::string::npos);
+  EXPECT_TRUE(Has(text, of("b"), "11"));
+  // A restart goes on from where the series was.
+  b = EngineStatistics();
+  b.name = "b";
+  b.incarnation = 3;
+  b.parks = 1;
+  b.rows_per_step.Observe(3);
+  text = metrics.Serialize({a, b});
+  EXPECT_TRUE(Has(text, of("b"), "12")) << text;
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:iteration_tokens_total_sum", "b"), "20"));
+  EXPECT_TRUE(Has(text, of("a"), "2"));
+}
+
 TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
   ServerMetrics metrics("m", MetricsCompat::kVllm);
   std::vector<EngineStatistics> engines(1);

@@ -33,6 +33,23 @@ TEST(Throughput, IsTheWorkOfAllEnginesBetweenTwoStates) {
   EXPECT_DOUBLE_EQ(t->mean_accepted_drafts, 2.5);
 }
 
+TEST(Throughput, EnginesMayComeGoAndBeginAnew) {
+  EngineStatistics stays, leaves, comes, restarts;
+  stays.name = "stays";
+  leaves.name = "leaves";
+  leaves.steps = leaves.generated_tokens = 1'000'000;
+  comes.name = "comes";
+  restarts.name = "restarts";
+  restarts.incarnation = 1;
+  restarts.generated_tokens = 500;
+  const std::vector<EngineStatistics> before = {leaves, stays, restarts};
+  for (EngineStatistics* e : {&stays, &comes, &restarts}) e->steps = e->generated_tokens = 10;
+  restarts.incarnation = 2;
+  const auto t = MakeThroughput(before, {restarts, comes, stays}, 1.0);
+  ASSERT_TRUE(t.has_value());
+  EXPECT_DOUBLE_EQ(t->generation_tokens_per_s, 30);
+}
+
 TEST(Throughput, AnIdleServerHasNothingToSay) {
   std::vector<EngineStatistics> state(1);
   state[0].steps = 7;

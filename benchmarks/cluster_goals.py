@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""What a cluster of real processes on this machine reaches of the goals of docs/cluster.md §8.
+
+  benchmarks/cluster_goals.py BINARY [--only crash,drain] [--rounds 3] [--aborts 200] [--json FILE]
+
+Every measurement starts a cluster of its own with the bundled model, one compute thread a worker,
+under the load of a few streams whose answers are compared with those of one process. Prints a
+Markdown table: what was measured, the bound, the worst of the rounds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests/integration/product"))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("--only", default="", help="names of measurements, comma-separated")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--aborts", type=int, default=200)
+    parser.add_argument("--outage", type=float, default=30, help="seconds without a registry")
+    parser.add_argument("--json", default="")
+    return parser.parse_args()
+
+
+OPTIONS = parse()
+sys.argv = [sys.argv[0], OPTIONS.binary]
+
+# pylint: disable=wrong-import-position
+import cluster_support
+import support
+from cluster_support import Cluster, Stream, payload, wait_for
+
+TWO_OF_EACH = ("--prefill", "2", "--decode", "2", "--gateway-flag=--log-format=json",
+               "--gateway-flag=--log-level=debug")
+STREAMS = 6
+
+
+class TimedStream(Stream):
+    """Notes when each event came."""
+
+    def __init__(self, port, body):
+        self.times = []
+        self.begin = time.time()
+        super().__init__(port, body)
+
+    @property
+    def events(self):
+        return self._events
+
+    @events.setter
+    def events(self, value):
+        self._events = value
+        if value:
+            self.times.append(time.time())
+
+    def longest_gap(self):
+        return max(b - a for a, b in zip(self.times, self.times[1:]))
+
+
+def start(port, count=STREAMS):
+    return [TimedStream(port, payload(i)) for i in range(count)]
+
+
+def wanted(count=STREAMS):
+    with support.Server("--threads", "1") as server:
+        streams = start(server.port, count)
+        for stream in streams:
+            stream.join()
+        return [(s.text, s.finish) for s in streams]
+
+
+WANT = []
+
+
+def check(streams):
+    """Number of answers that are not those of one process."""
+    wrong = 0
+    for stream, want in zip(streams, WANT):
+        stream.join()
+        wrong += stream.error is not None or (stream.text, stream.finish) != want
+    return wrong
+
+
+def nothing_held(cluster):
+    return all(w["running"] == w["waiting"] == w["kv_tokens"] == 0
+               and w["hand_offs"]["tickets_granted"] == w["hand_offs"]["tickets_released"]
+               and w["hand_offs"]["pins_acquired"] == w["hand_offs"]["pins_released"]
+               for w in cluster.status())
+
+
+def gateway_events(cluster, name):
+    """Log lines of the gateway with this event."""
+    events = []
+    for line in cluster.logs("gateway").splitlines():
+        if line.startswith("{") and '"%s"' % name in line:
+            events.append(json.loads(line))
+    return events
+
+
+def log_time(event):
+    """Seconds since the epoch of a log line."""
+    import datetime
+    return datetime.datetime.fromisoformat(event["ts"].replace("Z", "+00:00")).timestamp()
+
+
+def wait_event(cluster, name, after):
+    found = []
+
+    def look():
+        found[:] = [e for e in gateway_events(cluster, name) if log_time(e) >= after]
+        return bool(found)
+    wait_for(look)
+    return log_time(found[0])
+
+
+def busiest(cluster, role):
+    return max((w for w in cluster.status() if w["role"] == role), key=lambda w: w["running"])
+
+
+def kill_during(role, sign, events):
+    """(wrong answers, longest gap between events s, time until the gateway knew s)."""
+    with Cluster(*TWO_OF_EACH) as cluster:
+        streams = start(cluster.port)
+        wait_for(lambda: all(s.events >= events or s.error for s in streams))
+        victim = busiest(cluster, role)
+        struck = time.time()
+        os.kill(victim["pid"], sign)
+        known = wait_event(cluster, "worker.lost", struck) - struck
+        wrong = check(streams)
+        if sign == signal.SIGSTOP:
+            os.kill(victim["pid"], signal.SIGCONT)
+        gap = max(s.longest_gap() for s in streams)
+        first = max(s.times[0] - s.begin for s in streams)
+        return wrong, gap, known, first
+
+
+def measure_decode_killed(rows):
+    results = [kill_during("decode", signal.SIGKILL, 4) for _ in range(OPTIONS.rounds)]
+    rows.append(("4", "decode worker killed: answers that differ", "0", sum(r[0] for r in results)))
+    rows.append(("4", "longest pause of a stream", "2 s", "%.2f s" % max(r[1] for r in results)))
+    rows.append(("7", "crash known after", "0.2 s", "%.3f s" % max(r[2] for r in results)))
+
+
+def measure_prefill_killed(rows):
+    with Cluster(*TWO_OF_EACH) as cluster:
+        streams = start(cluster.port)
+        wrong = check(streams)
+        usual = max(s.times[0] - s.begin for s in streams)
+    results = [kill_during("prefill", signal.SIGKILL, 0) for _ in range(OPTIONS.rounds)]
+    wrong += sum(r[0] for r in results)
+    rows.append(("3", "prefill worker killed: answers that differ", "0", wrong))
+    rows.append(("3", "time to first token beyond the usual", "prefill + 0.5 s",
+                 "%+.2f s" % (max(r[3] for r in results) - usual)))
+
+
+def measure_hang(rows):
+    results = [kill_during("decode", signal.SIGSTOP, 4) for _ in range(OPTIONS.rounds)]
+    rows.append(("7", "hang known after", "3 s", "%.2f s" % max(r[2] for r in results)))
+    rows.append(("7", "decode worker hangs: answers that differ", "0", sum(r[0] for r in results)))
+
+
+def measure_aborts(rows):
+    delays = []
+    with Cluster(*TWO_OF_EACH) as cluster:
+        import http.client
+        import random
+        draw = random.Random(1)
+        for i in range(OPTIONS.aborts):
+            connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
+            connection.request("POST", "/v1/completions", json.dumps(payload(i % STREAMS)),
+                               {"Content-Type": "application/json", "X-Request-Id": "abort-%d" % i})
+            if draw.random() < 0.5:
+                connection.getresponse().readline()
+            time.sleep(draw.random() * 0.05)
+            delays.append(["abort-%d" % i, time.time()])
+            connection.sock.close()
+            connection.close()
+        last = time.time()
+        wait_for(lambda: nothing_held(cluster))
+        clean = time.time() - last
+        ends = {e["request_id"]: log_time(e) for e in gateway_events(cluster, "request")
+                if e.get("request_id", "").startswith("abort-")}
+        times = sorted(ends[name] - left for name, left in delays if name in ends)
+    rows.append(("1", "%d aborts: nothing is held after the last" % OPTIONS.aborts, "2 s",
+                 "%.2f s" % clean))
+    rows.append(("2", "abort has ended every part, P99 (P50)", "200 ms", "%.0f ms (%.0f ms)" % (
+        1e3 * times[int(len(times) * 0.99)], 1e3 * statistics.median(times))))
+
+
+def measure_gateway_killed(rows):
+    import fault_matrix_test as matrix
+    name = "goals"
+    with support.Server("--threads", "1") as server:
+        clients = matrix.ask_all(server.port, name)
+        for client in clients:
+            client.join()
+        want = [c.answer for c in clients]
+    wrong, adopted, took = 0, 0, []
+    for _ in range(OPTIONS.rounds):
+        with Cluster(*TWO_OF_EACH) as cluster:
+            clients = matrix.ask_all(cluster.port, name)
+            wait_for(lambda: all(c.events >= 4 or c.answer for c in clients[:2]))
+            struck = time.time()
+            os.kill(cluster.pid_of("gateway"), signal.SIGKILL)
+            for client, answer in zip(clients, want):
+                client.join()
+                wrong += client.answer != answer
+            took.append(time.time() - struck)
+            adopted += len(re.findall("run.adopted", cluster.logs()))
+    rows.append(("5", "gateway killed, asked again with the key: answers that differ", "0", wrong))
+    rows.append(("5", "runs taken over (of %d)" % (OPTIONS.rounds * (len(want) + 1)), "-", adopted))
+    rows.append(("5", "until every client has its answer", "-", "%.1f s" % max(took)))
+
+
+def measure_registry(rows):
+    with Cluster(*TWO_OF_EACH, "--registry", "dev") as cluster:
+        os.kill(cluster.pid_of("registry"), signal.SIGSTOP)
+        begin, wrong, asked = time.time(), 0, 0
+        while time.time() - begin < OPTIONS.outage:
+            wrong += check(start(cluster.port))
+            asked += STREAMS
+        pid = cluster.pid_of("registry")
+        back = time.time()
+        os.kill(pid, signal.SIGKILL)  # the new one has forgotten everything
+
+        def registered():
+            return all(cluster.logs(w["name"]).count("registry.registered") > 1
+                       for w in cluster.status())
+        wait_for(registered)
+        again = time.time() - back
+        wrong += check(start(cluster.port))
+    rows.append(("6", "registry gone for %.0f s: failed of %d requests" % (OPTIONS.outage, asked),
+                 "0", wrong))
+    rows.append(("6", "workers registered again (a second of it is its restart)", "5 s",
+                 "%.1f s" % again))
+
+
+def keep_asking(cluster, stop, results):
+    while not stop.is_set():
+        results.append(check(start(cluster.port)))
+
+
+def measure_drain(rows):
+    for role, bound in (("prefill", 10), ("decode", 60)):
+        with Cluster(*TWO_OF_EACH) as cluster:
+            stop, results = threading.Event(), []
+            load = threading.Thread(target=keep_asking, args=(cluster, stop, results))
+            load.start()
+            time.sleep(1)
+            begin = time.time()
+            support.run("cluster", "drain", role + "-0", "--dir", cluster.folder.name)
+            took = time.time() - begin
+            stop.set()
+            load.join()
+        rows.append(("8", "%s worker drained under load" % role, "%d s" % bound, "%.1f s" % took))
+        rows.append(("8", "of these, requests lost or wrong", "0", sum(results)))
+
+
+def measure_restart(rows):
+    with Cluster(*TWO_OF_EACH, "--worker-flag=--revision=one") as cluster:
+        stop, results = threading.Event(), []
+        load = threading.Thread(target=keep_asking, args=(cluster, stop, results))
+        load.start()
+        time.sleep(1)
+        begin = time.time()
+        done = support.run("cluster", "restart", "--dir", cluster.folder.name, "--revision", "two")
+        took = time.time() - begin
+        stop.set()
+        load.join()
+        refused = cluster.logs().count("revisions differ")
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+    rows.append(("8", "rolling restart of 2 + 2 under load: lost or wrong of %d requests"
+                 % (len(results) * STREAMS), "0", sum(results)))
+    rows.append(("8", "pairs of two revisions that met", "0", refused))
+    rows.append(("8", "rolling restart took", "-", "%.1f s" % took))
+
+
+def measure_burst(rows):
+    with Cluster(*TWO_OF_EACH) as cluster:
+        body = dict(payload(0), max_tokens=20)
+        streams = [Stream(cluster.port, body) for _ in range(40)]
+        for stream in streams:
+            stream.join()
+        status = cluster.status()
+    for role, what in (("prefill", "committed"), ("decode", "tickets_granted")):
+        counts = [w["hand_offs"][what] for w in status if w["role"] == role]
+        rows.append(("10", "burst of 40 equal requests: difference between %s workers" % role, "1",
+                     max(counts) - min(counts)))
+
+
+def measure_router(rows):
+    done = support.run("bench", "router")
+    for line in done.stdout.decode().splitlines():
+        match = re.match(r"\|? *([a-z][^|]*?) *\| *([\d.]+) *(ns|us|µs)? *\|", line)
+        if match:
+            rows.append(("12", match.group(1), "50 µs a request, 1 µs an event",
+                         "%s %s" % (match.group(2), match.group(3) or "")))
+
+
+def measure_bad_requests(rows):
+    import http.client
+    with Cluster(*TWO_OF_EACH) as cluster:
+        streams = start(cluster.port)
+        begin, count, other = time.time(), 0, 0
+        connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
+        while time.time() - begin < 5:
+            connection.request("POST", "/v1/completions", '{"model":"deepinfer-tiny","n":0}',
+                               {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            count += 1
+            other += response.status != 400
+        wrong = check(streams)
+        wrong += check(start(cluster.port))
+    rows.append(("18", "%.0f bad requests a second from one client: not answered by 400"
+                 % (count / 5), "0", other))
+    rows.append(("18", "good requests beside and after them that failed", "0", wrong))
+
+
+MEASUREMENTS = {
+    "aborts": measure_aborts, "prefill": measure_prefill_killed, "decode": measure_decode_killed,
+    "gateway": measure_gateway_killed, "registry": measure_registry, "hang": measure_hang,
+    "drain": measure_drain, "restart": measure_restart, "burst": measure_burst,
+    "router": measure_router, "bad": measure_bad_requests,
+}
+
+
+def main():
+    names = OPTIONS.only.split(",") if OPTIONS.only else list(MEASUREMENTS)
+    WANT.extend(wanted())
+    rows = []
+    for name in names:
+        print("measuring %s" % name, file=sys.stderr)
+        MEASUREMENTS[name](rows)
+    print("| goal | measured | bound | worst |\n|---|---|---|---|")
+    for row in rows:
+        print("| %s | %s | %s | %s |" % row)
+    if OPTIONS.json:
+        pathlib.Path(OPTIONS.json).write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

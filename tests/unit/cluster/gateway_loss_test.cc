@@ -1,0 +1,210 @@
+// Runs that outlive their gateway: another one that asks for the same work takes them over, from
+// the first token on; what nobody asks for ends.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cluster/gateway.h"
+#include "cluster/remote_worker.h"
+#include "cluster/session.h"
+#include "cluster/worker_service.h"
+#include "support/eventually.h"
+#include "support/fake_clock.h"
+#include "support/scripted_worker.h"
+#include "support/temp_dir.h"
+#include "support/token_collector.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kOrphanUs = 10'000'000;
+
+class GatewayLoss : public ::testing::Test {
+ protected:
+  void Start(WorkerServiceOptions options = {}) {
+    options.report_interval_us = 5'000;
+    service_ = std::make_unique<WorkerService>(options, &engine_, &clock_);
+    auto listening =
+        SessionServer::Listen("unix:" + dir_.File("w"), [this](Session* s) { service_->Serve(s); });
+    ASSERT_TRUE(listening.ok());
+    sessions_ = *std::move(listening);
+    first_ = Connect();
+    second_ = Connect();
+  }
+  ~GatewayLoss() override {
+    first_.reset();
+    second_.reset();
+    sessions_.reset();
+    engine_.EndAll();
+    service_.reset();
+  }
+  std::unique_ptr<RemoteWorker> Connect() {
+    auto remote = std::make_unique<RemoteWorker>("unix:" + dir_.File("w"), ++num_gateways_,
+                                                 WorkerInfo{}, RemoteWorkerOptions{}, &clock_);
+    EXPECT_TRUE(remote->WaitReady(std::chrono::seconds(20)));
+    return remote;
+  }
+  static EngineRequest Request(const std::string& id, std::string work_id = "work") {
+    EngineRequest request;
+    request.request_id = id;
+    request.prompt_ids = {5, 6, 7};
+    request.work_id = std::move(work_id);
+    return request;
+  }
+  // The first gateway submits, hears two tokens, and is gone.
+  void SubmitAndLose(std::string work_id = "work") {
+    ASSERT_TRUE(first_->Submit(Request("a", std::move(work_id)), lost_.Sink()).ok());
+    ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 1; }));
+    engine_.Send(0, 0, {10});
+    engine_.Send(0, 1, {11});
+    lost_.WaitForEvents(1);
+    first_.reset();
+  }
+  bool WaitOrphans(int32_t count) {
+    return Eventually([&] { return second_->Load().orphans == count; });
+  }
+
+  TempDir dir_;
+  FakeClock clock_{1};
+  ScriptedWorker engine_{WorkerRole::kAll};
+  TokenCollector lost_, out_;
+  uint64_t num_gateways_ = 0;
+  std::unique_ptr<WorkerService> service_;
+  std::unique_ptr<SessionServer> sessions_;
+  std::unique_ptr<RemoteWorker> first_, second_;
+};
+
+TEST_F(GatewayLoss, AnotherGatewayTakesTheRunOverFromItsFirstToken) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  engine_.Send(0, 2, {12});  // with nobody listening
+  ASSERT_TRUE(second_->Adopt(Request("b"), out_.Sink()).ok());
+  EXPECT_TRUE(WaitOrphans(0));
+  engine_.Send(0, 3, {13}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12, 13}));
+  EXPECT_EQ(out_.Wait().counters.generated_tokens, 4);
+  EXPECT_EQ(engine_.num_taken(), 1u) << "nothing was computed twice";
+  EXPECT_TRUE(engine_.cancelled().empty());
+}
+
+TEST_F(GatewayLoss, AnAnswerThatWasCompleteMeanwhileIsToldInWhole) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  engine_.Send(0, 2, {12}, FinishReason::kLength);
+  ASSERT_TRUE(second_->Adopt(Request("b"), out_.Sink()).ok());
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kLength);
+  EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12}));
+  EXPECT_TRUE(WaitOrphans(0));
+}
+
+TEST_F(GatewayLoss, OtherWorkIsNotFoundAndTheRunStays) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  EXPECT_EQ(second_->Adopt(Request("b", "other"), out_.Sink()).code(), StatusCode::kNotFound);
+  EXPECT_FALSE(out_.done());
+  EXPECT_TRUE(second_->Adopt(Request("c"), out_.Sink()).ok());
+}
+
+TEST_F(GatewayLoss, ARunWhoseGatewayLivesIsNotTakenAway) {
+  Start();
+  ASSERT_TRUE(first_->Submit(Request("a"), lost_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 1; }));
+  EXPECT_EQ(second_->Adopt(Request("b"), out_.Sink()).code(), StatusCode::kNotFound);
+}
+
+TEST_F(GatewayLoss, ARunWithoutAWorkIdEndsAtOnce) {
+  Start();
+  SubmitAndLose("");
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+  EXPECT_EQ(second_->Load().orphans, 0);
+}
+
+TEST_F(GatewayLoss, AnOrphanEndsWhenNobodyAsksForIt) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  clock_.Advance(kOrphanUs - 1);
+  EXPECT_TRUE(engine_.cancelled().empty());
+  clock_.Advance(1);
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+  engine_.Send(0, 2, {}, FinishReason::kCancelled);
+  EXPECT_TRUE(Eventually([&] { return second_->Load().orphans == 0; }));
+}
+
+TEST_F(GatewayLoss, TheSameWorkSubmittedAnewEndsTheOrphan) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  ASSERT_TRUE(second_->Submit(Request("b"), out_.Sink()).ok());
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+  ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 2; }));
+  engine_.Send(1, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+}
+
+TEST_F(GatewayLoss, ARunThatWasTakenOverIsCancelledByItsNewName) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  ASSERT_TRUE(second_->Adopt(Request("b"), out_.Sink()).ok());
+  second_->Cancel("b");
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+  engine_.Send(0, 2, {}, FinishReason::kCancelled);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kCancelled);
+}
+
+TEST_F(GatewayLoss, ItMayChangeHandsAgain) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  ASSERT_TRUE(second_->Adopt(Request("b"), lost_.Sink()).ok());
+  second_.reset();
+  second_ = Connect();
+  ASSERT_TRUE(WaitOrphans(1));
+  ASSERT_TRUE(second_->Adopt(Request("c"), out_.Sink()).ok());
+  engine_.Send(0, 2, {12}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12}));
+}
+
+TEST_F(GatewayLoss, WithoutMemoryForItsTokensARunIsNotKept) {
+  WorkerServiceOptions options;
+  options.kept.max_bytes = 4;
+  Start(options);
+  SubmitAndLose();
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+  EXPECT_EQ(second_->Load().orphans, 0);
+}
+
+TEST_F(GatewayLoss, AGatewayThatIsAskedAgainUsesTheRunOfTheLostOne) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::move(second_));
+  Gateway gateway({}, std::move(workers), &clock_);
+  ASSERT_TRUE(gateway.Submit(Request("b"), out_.Sink()).ok());
+  EXPECT_EQ(gateway.counters().adopted, 1);
+  engine_.Send(0, 2, {12}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12}));
+  EXPECT_EQ(engine_.num_taken(), 1u);
+}
+
+TEST_F(GatewayLoss, AWorkerThatDrainsKeepsNothing) {
+  Start();
+  ASSERT_TRUE(first_->Submit(Request("a"), lost_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 1; }));
+  service_->Drain(0);
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,61 @@
+// What routers are told of the step time model, and how long answers are.
+
+#include "sched/predicted_costs.h"
+
+#include <gtest/gtest.h>
+
+#include "sched/output_lengths.h"
+#include "sched/planner.h"
+#include "sched/shedding.h"
+#include "unit/sched/sched_test_util.h"
+
+namespace deepinfer {
+namespace {
+
+TEST(PredictedCosts, FollowTheModelOfStepTimes) {
+  const FlopModel flops{CostShape{}};
+  StepTimeModel time;
+  EXPECT_EQ(PredictCosts({&flops, &time}, 512, 4096).prompt_us_per_token, 0) << "nothing is known";
+  // 100 µs a step, 10 a prompt row, 50 a decode row, 1 per hundred positions of context.
+  for (int i = 0; i < 2000; ++i) {
+    StepRows rows;
+    rows.prefill_rows = i % 3 == 0 ? 64 * (i % 9) : 0;
+    rows.max_context = 100 + i % 700;
+    for (int d = 0; d < i % 7; ++d) {
+      ++rows.decode_rows;
+      rows.decode_context += i * 37 % 3000;
+    }
+    rows.flops = static_cast<double>(1 + rows.prefill_rows + rows.decode_rows);
+    time.Observe(rows, 100.0 + 10.0 * static_cast<double>(rows.prefill_rows) +
+                           50.0 * static_cast<double>(rows.decode_rows) +
+                           0.01 * rows.decode_context);
+  }
+  const PredictedCosts costs = PredictCosts({&flops, &time}, 512, 4096);
+  EXPECT_NEAR(costs.PromptUs(2048), 2048 * 10 + 4 * 100, 1000);
+  EXPECT_NEAR(costs.step_us, 100, 30);
+  EXPECT_NEAR(costs.step_us_per_row, 50, 5);
+  EXPECT_NEAR(costs.step_us_per_token, 0.01, 0.002);
+  EXPECT_LT(costs.error, 0.05);
+}
+
+TEST(OutputLengths, ForgetOldAnswers) {
+  OutputLengths lengths;
+  for (int i = 0; i < 19; ++i) lengths.Add(1000);
+  EXPECT_FALSE(lengths.P90().has_value());
+  for (int i = 0; i < 256; ++i) lengths.Add(i % 10 == 0 ? 500 : 20);
+  EXPECT_EQ(lengths.P90(), 500);
+  for (int i = 0; i < 256; ++i) lengths.Add(7);
+  EXPECT_EQ(lengths.P90(), 7);
+}
+
+TEST(Shedding, GoesOnUntilThereIsRoom) {
+  Shedding shedding;
+  EXPECT_TRUE(shedding.Admits(1.0));
+  EXPECT_FALSE(shedding.Admits(1.01));
+  EXPECT_FALSE(shedding.Admits(0.91));
+  EXPECT_TRUE(shedding.Admits(0.9));
+  EXPECT_TRUE(shedding.Admits(0.99));
+}
+
+}  // namespace
+}  // namespace deepinfer
