@@ -287,6 +287,7 @@ Status PrintClusterStatus(const ClusterPlace& place, bool as_json) {
         .Field("role", RoleOf(v))
         .Field("pid", v.reachable ? v.info.pid : int64_t{v.process.pid})
         .Field("endpoint", v.process.endpoint)
+        .Field("revision", v.info.revision)
         .Key("ready")
         .Bool(v.reachable)
         .Field("running", int64_t{v.load.running})

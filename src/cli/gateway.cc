@@ -1,11 +1,13 @@
 // deepinfer gateway: the HTTP front of a cluster.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/sha256.h"
@@ -19,6 +21,9 @@
 
 namespace deepinfer {
 namespace {
+
+// Workers on a network that works answer within milliseconds.
+constexpr std::chrono::milliseconds kOthersLimit{300};
 
 class GatewayCommand final : public Command {
  public:
@@ -93,10 +98,12 @@ class GatewayCommand final : public Command {
     return registry_.Follow(on_change);
   }
 
-  // Waits for the first worker that answers, which says what is served and comes first; the others
-  // may come later.
+  // Waits for the first worker that answers, which says what is served and comes first. The others
+  // may come later, those that are there at once should: they may have runs of a gateway that was
+  // lost.
   std::vector<std::unique_ptr<Worker>> FirstWorkers(const WorkerSet::Make& make) {
     std::map<std::string, std::unique_ptr<Worker>> by_endpoint;
+    std::optional<std::chrono::steady_clock::time_point> first;
     while (true) {
       std::vector<std::string> endpoints;
       {
@@ -107,8 +114,13 @@ class GatewayCommand final : public Command {
         std::unique_ptr<Worker>& worker = by_endpoint[endpoint];
         if (worker == nullptr) worker = make(endpoint);
       }
+      const auto is_ready = [](const auto& entry) { return entry.second->Load().ready; };
+      const auto now = std::chrono::steady_clock::now();
+      if (!first && std::any_of(by_endpoint.begin(), by_endpoint.end(), is_ready)) first = now;
+      const bool waits = !first || (now - *first < kOthersLimit &&
+                                    !std::all_of(by_endpoint.begin(), by_endpoint.end(), is_ready));
       for (auto& [endpoint, worker] : by_endpoint) {
-        if (!worker->Load().ready) continue;
+        if (waits || !worker->Load().ready) continue;
         std::vector<std::unique_ptr<Worker>> workers;
         workers.push_back(std::move(worker));
         for (auto& [other, its_worker] : by_endpoint) {

@@ -60,16 +60,16 @@ TokenEvent Slice(const TokenEvent& sum, size_t begin) {
 // Its fields are under KeptRuns::mutex_.
 class KeptRuns::Kept final : public RunOutput {
  public:
-  Kept(KeptRuns* owner, std::string name, const EngineRequest& request, Part part,
-       const std::shared_ptr<GatewayLink>& link)
+  Kept(KeptRuns* owner, std::string name_in, const EngineRequest& request, Part part_in,
+       std::shared_ptr<GatewayLink> link_in)
       : owner_(owner),
-        name(std::move(name)),
-        part(part),
+        name(std::move(name_in)),
+        part(part_in),
         work_id(request.work_id),
         submitted_id(request.request_id),
         request_id(request.request_id),
         attempt(request.attempt),
-        link(link) {}
+        link(std::move(link_in)) {}
 
   void SendEvent(const std::string&, uint32_t, TokenEvent event) override {
     // Nobody reads the events of an orphan, so they must not hold it up.
@@ -202,7 +202,11 @@ bool KeptRuns::Adopt(const std::string& work_id, const std::string& request_id, 
 std::string KeptRuns::SubmittedAs(const std::string& request_id) const {
   const std::lock_guard lock(mutex_);
   const auto it = submitted_as_.find(request_id);
-  return it == submitted_as_.end() ? request_id : it->second;
+  if (it != submitted_as_.end()) return it->second;
+  const bool is_anothers =
+      std::any_of(submitted_as_.begin(), submitted_as_.end(),
+                  [&](const auto& adopted) { return adopted.second == request_id; });
+  return is_anothers ? std::string() : request_id;
 }
 
 void KeptRuns::Forget(const std::string& name) {

@@ -43,7 +43,8 @@ class KeptRuns {
   bool Adopt(const std::string& work_id, const std::string& request_id, uint32_t attempt,
              const std::shared_ptr<GatewayLink>& link);
 
-  // The id under which the run of a request was submitted here.
+  // The id under which the run of a request was submitted here; "" when the run that had this id
+  // belongs to another request now.
   std::string SubmittedAs(const std::string& request_id) const;
 
   // The run is being cancelled: nobody takes it over any more.

@@ -243,6 +243,11 @@ void RemoteWorker::Sweep(int64_t now_us) {
   std::shared_ptr<Session> silent;
   {
     const std::lock_guard lock(mutex_);
+    // A process that was stopped itself has to read first what came meanwhile.
+    const bool was_stopped =
+        last_sweep_us_ != 0 && now_us - last_sweep_us_ > options_.silence_us / 2;
+    last_sweep_us_ = now_us;
+    if (was_stopped) last_report_us_ = now_us;
     if (session_ != nullptr && now_us - last_report_us_ > options_.silence_us) silent = session_;
   }
   if (silent == nullptr) return;
@@ -309,6 +314,14 @@ std::shared_ptr<Session> RemoteWorker::Connect() {
   if (answer.sender() != info_.incarnation) statistics_ = {};
   info_ = InfoOfHello(answer);
   info_.endpoint = endpoint_;
+  // They went on elsewhere. The worker may still keep them for another gateway.
+  for (const auto& [id, attempt] : std::exchange(left_, {})) {
+    if (left_at_ != info_.incarnation) break;
+    wire::Message message = Address();
+    message.mutable_cancel()->set_request_id(id);
+    message.mutable_cancel()->set_attempt(attempt);
+    session->Send(std::move(message));
+  }
   return session;
 }
 
@@ -392,6 +405,8 @@ void RemoteWorker::FailRuns(const Status& status) {
   {
     const std::lock_guard lock(mutex_);
     lost.swap(runs_);
+    for (const auto& [id, run] : lost) left_.emplace_back(id, run.attempt);
+    left_at_ = info_.incarnation;
   }
   for (auto& [id, run] : lost) {
     TokenEvent event;

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -105,9 +106,13 @@ class RemoteWorker final : public Worker {
   LoadReport load_;
   EngineStatistics statistics_;
   int64_t last_report_us_ = 0;
+  int64_t last_sweep_us_ = 0;
   uint64_t next_dispatch_seq_ = 1;
   std::vector<Charge> charges_;  // dispatched after the last report was made
   std::unordered_map<std::string, Run> runs_;
+  // Runs of the session that was lost, and whose they were: nobody here wants them any more.
+  std::vector<std::pair<std::string, uint32_t>> left_;
+  uint64_t left_at_ = 0;
   std::unordered_map<std::string, std::optional<bool>> asked_;  // answers to queries, by request
   bool draining_ = false;
   bool stop_ = false;

@@ -280,11 +280,14 @@ void EngineMetrics::Update(const std::vector<EngineStatistics>& engines) {
     impl_->Show(&it->second, now);
   }
   // One that left for good would show its last state for ever.
-  std::erase_if(impl_->engines, [&](auto& known) {
-    if (present.contains(known.first)) return false;
-    Impl::Remove(&known.second);
-    return true;
-  });
+  for (auto it = impl_->engines.begin(); it != impl_->engines.end();) {
+    if (present.contains(it->first)) {
+      ++it;
+    } else {
+      Impl::Remove(&it->second);
+      it = impl_->engines.erase(it);
+    }
+  }
 }
 
 }  // namespace deepinfer

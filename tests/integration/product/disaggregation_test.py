@@ -103,6 +103,25 @@ class DisaggregationTest(cluster_support.ClusterCase):
     def test_a_prefill_worker_that_hangs_is_replaced(self):
         self.lose("prefill", signal.SIGSTOP, events=0)
 
+    def test_all_workers_are_replaced_under_load(self):
+        with Cluster("--prefill", "1", "--decode", "1", "--worker-flag=--revision=one") as cluster:
+            before = [w["pid"] for w in cluster.status()]
+            streams = self.start(cluster, events=1)
+            done = support.run("cluster", "restart", "--dir", cluster.folder.name, "--revision",
+                               "two")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            streams_after = [Stream(cluster.port, payload(i)) for i in range(8)]
+            self.check(streams)
+            self.check(streams_after)
+            self.assertEqual([w["name"] for w in cluster.status()], ["prefill-0", "decode-0"])
+            self.assertFalse(set(before) & {w["pid"] for w in cluster.status()})
+            # Both revisions ran beside each other and never met.
+            self.assertNotIn("differ", cluster.logs())
+            self.assertGreater(total(cluster, "committed"), 0)
+            self.expect_nothing_held(cluster)
+            done = support.run("cluster", "status", "--dir", cluster.folder.name, "--json")
+            self.assertEqual({w["revision"] for w in json.loads(done.stdout)["workers"]}, {"two"})
+
     def test_any_order_of_faults_is_not_seen_by_clients(self):
         seed = int(os.environ.get("CLUSTER_WALK_SEED", "0")) or random.randrange(1, 10 ** 6)
         rounds = int(os.environ.get("CLUSTER_WALK_ROUNDS", "8"))

@@ -160,6 +160,40 @@ TEST_F(GatewayLoss, ARunThatWasTakenOverIsCancelledByItsNewName) {
   EXPECT_EQ(out_.Wait().finish, FinishReason::kCancelled);
 }
 
+// It was cut off for a while: what it had went on elsewhere.
+TEST_F(GatewayLoss, AGatewayThatComesBackCancelsWhatItHad) {
+  Start();
+  ASSERT_TRUE(first_->Submit(Request("a"), lost_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 1; }));
+  first_->Sweep(clock_.NowUs() + 10'000'000);  // it hears nothing and hangs up
+  EXPECT_EQ(lost_.Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+}
+
+TEST(KeptRuns, ARunThatWasTakenOverIsNotKnownByItsOldName) {
+  KeptRuns kept;
+  const auto first = std::make_shared<GatewayLink>(nullptr, 1, 2);
+  const auto second = std::make_shared<GatewayLink>(nullptr, 1, 3);
+  EngineRequest request;
+  request.request_id = "a";
+  request.work_id = "work";
+  std::string replaced;
+  const auto output = kept.Keep(request, "a.1", KeptRuns::Part::kWhole, first, &replaced);
+  EXPECT_EQ(kept.SubmittedAs("a"), "a");
+  EXPECT_TRUE(kept.Orphan(*first, 0).empty());
+  ASSERT_TRUE(kept.Adopt("work", "b", 1, second));
+  EXPECT_EQ(kept.SubmittedAs("b"), "a");
+  EXPECT_EQ(kept.SubmittedAs("a"), "") << "its first gateway may still cancel it";
+  EXPECT_EQ(kept.SubmittedAs("c"), "c");
+  TokenEvent last;
+  last.ids = {1, 2, 3};
+  last.finish = FinishReason::kStop;
+  output->SendEvent("a", 1, last);
+  EXPECT_EQ(kept.SubmittedAs("b"), "b");
+  EXPECT_EQ(kept.num_bytes(), 0);
+  EXPECT_EQ(kept.num_orphans(), 0);
+}
+
 TEST_F(GatewayLoss, ItMayChangeHandsAgain) {
   Start();
   SubmitAndLose();

@@ -192,7 +192,7 @@ TEST_F(GatewayTest, RefusesWhatWouldMissItsPromiseUntilThereIsRoomAgain) {
     workers_[0]->load.costs.queued_us = first_s * 1e6;
     workers_[1]->load.costs.queued_us = second_s * 1e6;
   };
-  const auto submit = [this, n = 0](RequestClass of = RequestClass::kInteractive) mutable {
+  auto submit = [this, n = 0](RequestClass of = RequestClass::kInteractive) mutable {
     EngineRequest request;
     request.request_id = "slo" + std::to_string(n++);
     request.prompt_ids.assign(50, 1);
@@ -232,8 +232,8 @@ TEST_F(GatewayTest, CancelsOnlyWhereTheRequestRuns) {
 
 TEST_F(GatewayTest, SumsTheLoad) {
   Start(2, {});
-  workers_[0]->load = {1, 2, 30, 400, false, 7, true, {}};
-  workers_[1]->load = {5, 6, 70, 800, true, 8, true, {}};
+  workers_[0]->load = {1, 2, 30, 400, false, 7, true, {}, {}};
+  workers_[1]->load = {5, 6, 70, 800, true, 8, true, {}, {}};
   const LoadReport sum = gateway_->Load();
   EXPECT_EQ(sum.running, 6);
   EXPECT_EQ(sum.waiting, 8);
