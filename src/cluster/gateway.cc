@@ -36,6 +36,7 @@ RouteCandidate CandidateOf(const LoadReport& load) {
     c.free_tokens = std::max<int64_t>(1, load.kv_capacity_tokens - load.kv_tokens);
   }
   c.queued_prompt_tokens = load.queued_prompt_tokens;
+  c.costs = load.costs;
   return c;
 }
 

@@ -5,6 +5,7 @@ A client of a gateway that was lost asks again with the same Idempotency-Key. Wi
 binary every row runs, else those that find most.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -30,9 +31,9 @@ SCHEMA = cluster_support.WHOLE[1][1]["response_format"]
 # Path and body: an answer at temperature 0, a sampled one without a seed, a long prompt, a grammar,
 # and one that is not streamed.
 REQUESTS = [
-    ("/v1/completions", {"prompt": "Count from one to fifty.", "max_tokens": 200, "stream": True,
+    ("/v1/completions", {"prompt": "Count from one to fifty.", "max_tokens": 400, "stream": True,
                          "ignore_eos": True, "temperature": 0}),
-    ("/v1/completions", {"prompt": "Write a story.", "max_tokens": 200, "stream": True,
+    ("/v1/completions", {"prompt": "Write a story.", "max_tokens": 400, "stream": True,
                          "ignore_eos": True, "temperature": 1}),
     ("/v1/completions", {"prompt": LONG, "max_tokens": 40, "stream": True, "ignore_eos": True,
                          "temperature": 1, "seed": 5}),
@@ -101,7 +102,11 @@ class Client(threading.Thread):
 
     def ask(self):
         """Texts and finish reasons by choice; None when the answer broke off."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port,
+                                                           timeout=60)) as connection:
+            return self.ask_over(connection)
+
+    def ask_over(self, connection):
         connection.request("POST", self.path, json.dumps(self.body),
                            {"Content-Type": "application/json", "Idempotency-Key": self.key})
         response = connection.getresponse()
@@ -125,7 +130,6 @@ class Client(threading.Thread):
                     text += choice.get("text") or choice.get("delta", {}).get("content") or ""
                     finish = choice.get("finish_reason") or finish
                 self.events += 1
-        connection.close()
         return [(text, finish)] if done else None
 
 
@@ -192,6 +196,7 @@ class FaultMatrixTest(cluster_support.ClusterCase):
         clients = ask_all(cluster.port, name)
         self.reach(cluster, state, clients)
         names = self.victims(cluster, roles)
+        lost_before = cluster.logs("gateway").count("request.lost_worker")
         begin = time.monotonic()
         self.strike(cluster, names, fault)
         for i, client in enumerate(clients):
@@ -202,6 +207,11 @@ class FaultMatrixTest(cluster_support.ClusterCase):
                 self.assertEqual(client.attempts, 1, "request %d" % i)
         took_s = time.monotonic() - begin
         self.assertLess(took_s, bound_s)
+        # The fault met requests that were under way.
+        if state == "decode" and "gateway" in roles and fault == "kill":
+            self.assertGreater(max(c.attempts for c in clients), 1)
+        elif state == "decode" and "decode" in roles:
+            self.assertGreater(cluster.logs("gateway").count("request.lost_worker"), lost_before)
         if fault == "drain":
             return took_s
         wait_for(lambda: all(self.listed(cluster).values()))

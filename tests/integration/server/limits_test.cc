@@ -168,10 +168,10 @@ TEST_F(LimitsTest, InMemoryRetentionKeepsThePromptOffDisks) {
 
 TEST_F(LimitsTest, ARetryWithTheSameKeyIsTheSameWorkWithTheSameDraws) {
   StartWithKeys(R"({"name":"a","key":"one"},{"name":"b","key":"two"})");
-  const auto ask = [this](std::string key, std::string secret, const json::object& more = {}) {
-    TestClient::Headers headers = {{"x-api-key", std::move(secret)}};
-    if (!key.empty()) headers.push_back({"Idempotency-Key", std::move(key)});
-    return Post(kChat, ChatBody(more), headers);
+  const auto ask = [this](std::string_view key, std::string_view secret,
+                          const json::object& more = {}) {
+    if (key.empty()) return Post(kChat, ChatBody(more), {{"x-api-key", secret}});
+    return Post(kChat, ChatBody(more), {{"x-api-key", secret}, {"Idempotency-Key", key}});
   };
   for (const char* key : {"k", "k", "other", "", ""}) ASSERT_EQ(ask(key, "one").status, 200);
   ASSERT_EQ(ask("k", "two").status, 200) << "keys of another tenant are its own";
