@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a cluster of real processes on this machine reaches of the goals of docs/cluster.md §8.
+"""What a cluster of real processes on this machine reaches of its goals (docs/benchmarks.md §12).
 
   benchmarks/cluster_goals.py BINARY [--only crash,drain] [--rounds 3] [--aborts 200] [--json FILE]
 
@@ -292,7 +292,7 @@ def measure_restart(rows):
 
 def measure_burst(rows):
     with Cluster(*TWO_OF_EACH) as cluster:
-        body = dict(payload(0), max_tokens=20)
+        body = dict(payload(0), prompt="word " * 600 + "end", max_tokens=20)
         streams = [Stream(cluster.port, body) for _ in range(40)]
         for stream in streams:
             stream.join()
@@ -306,10 +306,61 @@ def measure_burst(rows):
 def measure_router(rows):
     done = support.run("bench", "router")
     for line in done.stdout.decode().splitlines():
-        match = re.match(r"\|? *([a-z][^|]*?) *\| *([\d.]+) *(ns|us|µs)? *\|", line)
+        match = re.match(r"(.*\S) +(\d+) +(requests|events)/s ", line)
         if match:
-            rows.append(("12", match.group(1), "50 µs a request, 1 µs an event",
-                         "%s %s" % (match.group(2), match.group(3) or "")))
+            bound = "20,000" if match.group(3) == "requests" else "1,000,000"
+            rows.append(("12", "router, %s, a second and core" % match.group(1), bound,
+                         "{:,}".format(int(match.group(2)))))
+
+
+def first_token_ms(port, count):
+    """Times to the first token of requests one after the other."""
+    times = []
+    for i in range(count):
+        stream = TimedStream(port, dict(payload(0), prompt="word " * 200 + str(i), max_tokens=4))
+        stream.join()
+        times.append(1e3 * (stream.times[0] - stream.begin))
+    return times
+
+
+def measure_classes(rows):
+    batch = dict(payload(1), prompt="word " * 400, max_tokens=60, service_tier="batch")
+    done = []
+
+    def keep_busy(port, stop):
+        while not stop.is_set():
+            stream = Stream(port, batch)
+            stream.join()
+            done.append(stream.error)
+
+    def percentile(times):
+        return statistics.median(times), sorted(times)[int(len(times) * 0.99)]
+    with Cluster(*TWO_OF_EACH) as cluster:
+        alone = percentile(first_token_ms(cluster.port, 40))
+        stop = threading.Event()
+        load = [threading.Thread(target=keep_busy, args=(cluster.port, stop)) for _ in range(12)]
+        for thread in load:
+            thread.start()
+        time.sleep(2)
+        beside = percentile(first_token_ms(cluster.port, 40))
+        stop.set()
+        for thread in load:
+            thread.join()
+        import http.client
+        connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+    rows.append(("17", "first token alone, P50 and P99", "-", "%.0f, %.0f ms" % alone))
+    rows.append(("17", "beside 12 batch clients, P50 and P99", "+ 5 %", "%.0f, %.0f ms" % beside))
+    rows.append(("17", "batch answers meanwhile (failed)", "-", "%d (%d)" % (
+        len(done), sum(e is not None for e in done))))
+
+    def total(name):
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if line.startswith("deepinfer:" + name))
+    rows.append(("16", "prediction of a step, mean error", "5 %", "%.1f %%" % (
+        100 * total("step_prediction_error_sum") / total("step_prediction_error_count"))))
 
 
 def measure_bad_requests(rows):
@@ -336,7 +387,7 @@ MEASUREMENTS = {
     "aborts": measure_aborts, "prefill": measure_prefill_killed, "decode": measure_decode_killed,
     "gateway": measure_gateway_killed, "registry": measure_registry, "hang": measure_hang,
     "drain": measure_drain, "restart": measure_restart, "burst": measure_burst,
-    "router": measure_router, "bad": measure_bad_requests,
+    "classes": measure_classes, "router": measure_router, "bad": measure_bad_requests,
 }
 
 

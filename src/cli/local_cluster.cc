@@ -82,6 +82,7 @@ Status LocalCluster::Spawn(LocalProcess* process) {
   close(log);
   if (pid < 0) return Unavailable(std::string("cannot start a process: ") + std::strerror(errno));
   process->pid = pid;
+  ++process->num_starts;
   process->started = std::chrono::steady_clock::now();
   Log(LogLevel::kInfo, "process.started",
       {{"name", process->name},
@@ -96,11 +97,23 @@ Result<LocalProcess> LocalCluster::RenameForLeave(const std::string& name) {
     if (p.name != name) continue;
     LocalProcess next = p;
     next.pid = 0;
+    next.num_starts = 0;
     next.ended = false;
     p.name = LeavingName(name);
     return next;
   }
   return NotFound("there is no process " + name);
+}
+
+void LocalCluster::TakeBack(const std::string& name) {
+  for (LocalProcess& p : processes_) {
+    if (p.name == name) {
+      p.name = name + ".failed";
+      Leave(p.name);
+    } else if (p.name == LeavingName(name)) {
+      p.name = name;
+    }
+  }
 }
 
 void LocalCluster::Leave(const std::string& name) {

@@ -23,6 +23,7 @@ struct LocalProcess {
   std::vector<std::string> arguments;  // of the binary
   pid_t pid = 0;                       // 0: not running
   std::chrono::steady_clock::time_point started{};
+  int num_starts = 0;
   bool ended = false;    // it stopped as asked and stays away
   bool leaving = false;  // it is being replaced
 };
@@ -40,6 +41,8 @@ class LocalCluster {
   // describes it, for a new one of its name. not_found: there is no such process.
   Result<LocalProcess> RenameForLeave(const std::string& name);
   static std::string LeavingName(const std::string& name) { return name + ".leaving"; }
+  // Ends the new process of this name instead, and gives the old one its name again.
+  void TakeBack(const std::string& name);
   // Lets it end what it has; when it is gone nothing tells of it any more.
   void Leave(const std::string& name);
 

@@ -26,15 +26,14 @@ constexpr std::chrono::milliseconds kLook{50};
 // "3" of decode-3: workers of all roles with one number make a group.
 std::string NumberOf(const std::string& name) { return name.substr(name.rfind('-') + 1); }
 
-// Sets the value after a flag, or adds both.
+// Gives a flag another value, whether it was "--flag value", "--flag=value" or not there.
 void SetFlag(const std::string& flag, const std::string& value,
              std::vector<std::string>* arguments) {
   const auto it = std::find(arguments->begin(), arguments->end(), flag);
-  if (it != arguments->end() && it + 1 != arguments->end()) {
-    *(it + 1) = value;
-  } else {
-    arguments->insert(arguments->end(), {flag, value});
-  }
+  if (it != arguments->end())
+    arguments->erase(it, it + std::min<std::ptrdiff_t>(2, arguments->end() - it));
+  std::erase_if(*arguments, [&](const std::string& a) { return a.starts_with(flag + "="); });
+  arguments->push_back(flag + "=" + value);
 }
 
 }  // namespace
@@ -50,10 +49,11 @@ Status RollingRestart::Turn() {
       return fs::exists(cluster_->PathOf(kRequestFile)) ? Begin() : OkStatus();
     case Phase::kStarting:
       if (GroupIsReady()) {
-        for (const Replacement& r : group_) cluster_->Leave(r.old_name);
+        for (const Replacement& r : group_) cluster_->Leave(LocalCluster::LeavingName(r.name));
         phase_ = Phase::kLeaving;
-      } else if (std::chrono::steady_clock::now() > deadline_) {
-        return End("new workers did not become ready; the old ones of their group go on");
+      } else if (GroupHasFailed() || std::chrono::steady_clock::now() > deadline_) {
+        for (const Replacement& r : group_) cluster_->TakeBack(r.name);
+        return End("the new workers of a group do not become ready; its old ones go on");
       }
       return OkStatus();
     case Phase::kLeaving:
@@ -91,9 +91,8 @@ Status RollingRestart::StartGroup() {
     next.endpoint = "unix:" + cluster_->PathOf(socket).string();
     SetFlag("--listen", next.endpoint, &next.arguments);
     if (!revision_.empty()) SetFlag("--revision", revision_, &next.arguments);
-    group_.push_back({LocalCluster::LeavingName(name),
-                      std::make_unique<RemoteWorker>(next.endpoint, NewIncarnation(), WorkerInfo{},
-                                                     link, clock_)});
+    group_.push_back({name, std::make_unique<RemoteWorker>(next.endpoint, NewIncarnation(),
+                                                           WorkerInfo{}, link, clock_)});
     DI_RETURN_IF_ERROR(cluster_->Start(std::move(next)));
   }
   deadline_ = std::chrono::steady_clock::now() + kStartLimit;
@@ -109,8 +108,18 @@ bool RollingRestart::GroupIsReady() const {
 bool RollingRestart::GroupHasLeft() const {
   const std::vector<LocalProcess>& all = cluster_->processes();
   return std::none_of(all.begin(), all.end(), [this](const LocalProcess& p) {
-    return std::any_of(group_.begin(), group_.end(),
-                       [&](const Replacement& r) { return r.old_name == p.name; });
+    return std::any_of(group_.begin(), group_.end(), [&](const Replacement& r) {
+      return p.name == LocalCluster::LeavingName(r.name);
+    });
+  });
+}
+
+bool RollingRestart::GroupHasFailed() const {
+  const std::vector<LocalProcess>& all = cluster_->processes();
+  return std::any_of(all.begin(), all.end(), [this](const LocalProcess& p) {
+    return (p.ended || p.num_starts > 1) &&
+           std::any_of(group_.begin(), group_.end(),
+                       [&](const Replacement& r) { return p.name == r.name; });
   });
 }
 

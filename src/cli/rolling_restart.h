@@ -27,7 +27,7 @@ class RollingRestart {
 
  private:
   struct Replacement {
-    std::string old_name;
+    std::string name;
     std::unique_ptr<RemoteWorker> link;  // to the new process
   };
   enum class Phase : unsigned char { kIdle, kStarting, kLeaving };
@@ -36,6 +36,7 @@ class RollingRestart {
   Status StartGroup();
   bool GroupIsReady() const;
   bool GroupHasLeft() const;
+  bool GroupHasFailed() const;
   Status End(const std::string& result);
 
   LocalCluster* const cluster_;

@@ -58,17 +58,19 @@ def ask(port, path, body):
 class Stream(threading.Thread):
     """One streamed completion; collects text, the finish reason and the usage."""
 
-    def __init__(self, port, body):
+    def __init__(self, port, body, key=None):
         super().__init__()
-        self.port, self.body = port, body
+        self.port, self.body, self.key = port, body, key
         self.text, self.events, self.finish, self.usage, self.error = "", 0, None, None, None
         self.start()
 
     def run(self):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-            connection.request("POST", "/v1/completions", json.dumps(self.body),
-                               {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            if self.key:
+                headers["Idempotency-Key"] = self.key
+            connection.request("POST", "/v1/completions", json.dumps(self.body), headers)
             response = connection.getresponse()
             if response.status != 200:
                 raise AssertionError("%d %s" % (response.status, response.read()))
@@ -156,6 +158,33 @@ class Cluster:
             self.stop()
         self.process.stdout.close()
         self.folder.cleanup()
+
+
+class Gateway:
+    """Another gateway for the workers of a cluster; a context manager."""
+
+    def __init__(self, cluster):
+        self.process = subprocess.Popen(
+            [support.BINARY, "gateway", str(support.DEMO_MODEL), "--port", "0", "--log-format", "json",
+             "--workers-file", cluster.folder.name + "/workers"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            event = json.loads(line)
+            if event["event"] == "server.listening":
+                self.port = event["port"]
+            if event["event"] == "server.ready":
+                break
+        self.reader = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.process.stderr.close()
 
 
 class Etcd:

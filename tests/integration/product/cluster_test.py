@@ -8,7 +8,7 @@ import unittest
 
 import cluster_support
 import support
-from cluster_support import Cluster, Etcd, Stream, alive, payload, wait_for
+from cluster_support import Cluster, Etcd, Gateway, Stream, alive, payload, wait_for
 
 
 class ClusterTest(cluster_support.ClusterCase):
@@ -81,6 +81,31 @@ class ClusterTest(cluster_support.ClusterCase):
             # The new one is told again.
             wait_for(lambda: all("lease_lost" in cluster.logs("worker-%d" % i) for i in (0, 1)))
             self.check([Stream(cluster.port, payload(i)) for i in range(2)])
+
+    def test_another_gateway_goes_on_with_the_runs_of_a_killed_one(self):
+        def ask(port):
+            return [Stream(port, dict(payload(i), max_tokens=500), key="k%d" % i) for i in range(4)]
+        with Cluster("--workers", "2") as cluster, Gateway(cluster) as other:
+            lost = ask(cluster.port)
+            wait_for(lambda: all(s.events >= 8 for s in lost))
+            os.kill(cluster.pids["gateway"], signal.SIGKILL)
+            for stream in lost:
+                stream.join()
+            again = ask(other.port)
+            for stream in again:
+                stream.join()
+                self.assertIsNone(stream.error)
+            self.expect_nothing_held(cluster)
+            self.assertEqual(cluster.logs("worker-*").count("run.adopted"), 4)
+            # What was told before the loss is told again, and it is the answer of anybody.
+            for stream, first in zip(again, lost):
+                self.assertEqual(stream.usage["completion_tokens"], 500)
+                self.assertTrue(stream.text.startswith(first.text))
+            whole = ask(other.port)
+            for stream, want in zip(whole, again):
+                stream.join()
+                self.assertEqual(stream.text, want.text)
+            self.assertEqual(cluster.logs("worker-*").count("run.adopted"), 4)
 
     def test_clients_that_leave_free_their_workers(self):
         with Cluster("--workers", "2") as cluster:
