@@ -182,6 +182,8 @@ void ServeFlags::RegisterGrammars(CLI::App* c) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   c->add_option("--grammar-timeout", grammar_timeout_s_, "Seconds that one compilation may take")
+  Choice(c, "--exact-replay", &exact_replay_, {"on", "off"},
+         "Render turns with tool calls as they were sampled when clients send them back");
       ->check(Seconds(kLeastTimeoutS))
       ->capture_default_str();
   c->add_option("--grammar-max-mb", grammar_max_mb_, "Largest compiled grammar, MiB")
@@ -400,6 +402,14 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.sse_ping_interval = Milliseconds(ping_interval_s_);
   s.throughput_log_interval = Milliseconds(log_interval_s_);
   s.build_commit = std::string(kCommit);
+  // The switch that instrumentation of all languages shares.
+  const char* const opt_in = std::getenv("OTEL_SEMCONV_STABILITY_OPT_IN");
+  s.traces.newer_names =
+      opt_in != nullptr &&
+      std::string_view(opt_in).find("gen_ai_latest_experimental") != std::string_view::npos;
+  constexpr std::chrono::seconds kTlsRefreshInterval{1};
+  if (ssl_refresh_) s.http.tls.refresh_interval = kTlsRefreshInterval;
+  s.exact_replay = exact_replay_ == "on";
   return OkStatus();
 }
 

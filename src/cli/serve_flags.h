@@ -77,6 +77,8 @@ struct ServeFlags {
   std::string reasoning_field_ = "reasoning_content";
   std::string usage_extension_ = "on";
   std::string raw_prompt_specials_ = "on";
+  std::string exact_replay_ = "on";
+  bool ssl_refresh_ = false;
   std::string metrics_compat_ = "vllm";
   std::string web_pages_ = "auto";
   std::string price_book_{kDefaultPriceBook};

@@ -41,6 +41,8 @@ class AnswerWriter {
   virtual void Abort(const ApiError& error, std::string_view request_id, NamedEvents* events) = 0;
   // The answer in one object. Precondition: behind End.
   virtual std::string Body() const = 0;
+  // Of the calls so far, in their order.
+  virtual std::vector<std::string> CallIds() const = 0;
 };
 
 }  // namespace deepinfer

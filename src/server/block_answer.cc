@@ -16,7 +16,7 @@ class BlockAnswer final : public AnswerBuilder {
       : tokenizer_(tokenizer),
         options_(std::move(options)),
         writer_(std::move(writer)),
-        tokens_(tokenizer, options_.tokens) {}
+        tokens_(tokenizer, TokenSettings(options_)) {}
 
   ChoiceProgress OnEvent(int32_t /*choice*/, const TokenEvent& event,
                          std::vector<std::string>* events) override;
@@ -34,6 +34,11 @@ class BlockAnswer final : public AnswerBuilder {
   }
 
  private:
+  static ChoiceTokenSettings TokenSettings(const BlockAnswerOptions& options) {
+    ChoiceTokenSettings settings = options.tokens;
+    settings.keep_ids = settings.keep_ids || options.on_tool_turn;
+    return settings;
+  }
   std::string LogprobsOf(const OutputEvent& event);
   AnswerEnd End() const;
   static void Append(const NamedEvents& named, std::vector<std::string>* events);
@@ -61,6 +66,9 @@ ChoiceProgress BlockAnswer::OnEvent(int32_t /*choice*/, const TokenEvent& event,
   }
   for (const OutputEvent& one : parsed) writer_->Take(one, LogprobsOf(one), &named);
   tokens_.ReleaseRecords(parsed);
+  if (tokens_.ended_with_calls() && options_.on_tool_turn) {
+    options_.on_tool_turn(tokens_.ids(), writer_->CallIds());
+  }
   if (tokens_.succeeded()) writer_->End(End(), usage(), &named);
   Append(named, events);
   return tokens_.progress();

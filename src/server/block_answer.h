@@ -8,12 +8,15 @@
 #include "server/answer_builder.h"
 #include "server/answer_writer.h"
 #include "server/choice_tokens.h"
+#include "server/response_common.h"
 
 namespace deepinfer {
 
 struct BlockAnswerOptions {
   ChoiceTokenSettings tokens;
   int64_t image_tokens = 0;
+  ToolTurnSink on_tool_turn;        // may be empty
+  bool tells_cache_writes = true;   // off: they are not billed as such either
   bool limited_by_context = false;  // the token limit is the room left in the context
 };
 

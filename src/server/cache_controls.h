@@ -19,6 +19,9 @@ namespace deepinfer {
 struct ApiKey;
 struct RequestLabels;
 
+// Places a request may mark.
+inline constexpr int32_t kMaxCacheMarks = 4;
+
 inline constexpr std::string_view kCacheLifetimeGrammar =
     "in_memory, in-memory, or an integer followed by m, h or d";
 

@@ -52,6 +52,7 @@ struct BodyTool {
   std::optional<std::string> outer_namespace;  // beside "function"
   std::optional<std::string> inner_namespace;  // inside it
   bool deferred = false;                       // not listed until the conversation adds it
+  bool resume_behind = false;                  // a cache mark
 };
 
 struct BodyToolChoice {
@@ -169,6 +170,9 @@ void ReadTools(ObjectReader* body, ReadState* state, std::vector<BodyTool>* tool
 std::optional<BodyToolChoice> ReadToolChoice(ObjectReader* body, ReadState* state);
 std::optional<BodyResponseFormat> ReadResponseFormat(ObjectReader* body);
 void ReadStructuredOutputs(ObjectReader* body, std::vector<BodyStructuredOutput>* outputs);
+
+// `prompt_cache_breakpoint` of a part: a flag or an object, whose options do not matter here.
+bool ReadCacheBreakpoint(ObjectReader* part);
 
 // Fields that all dialects spell alike: an effort by name or number, thinking {type}.
 std::optional<BodyEffort> ReadEffort(ObjectReader* object, std::string_view key);

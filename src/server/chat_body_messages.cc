@@ -21,17 +21,6 @@ BodyMessage::Role RoleOf(size_t name_index) {
   return kRoles[name_index];
 }
 
-// A flag or an object with options; what the options say does not matter here.
-bool ReadCacheBreakpoint(ObjectReader* part) {
-  const json::value* value = part->Find("prompt_cache_breakpoint");
-  if (value == nullptr || value->is_object()) return value != nullptr;
-  if (!value->is_bool()) {
-    part->WrongType("prompt_cache_breakpoint", "a boolean or an object");
-    return false;
-  }
-  return value->get_bool();
-}
-
 BodyPart ReadPart(const json::value& value, const std::string& path, ReadState* state) {
   static const std::vector<std::string_view> kTypes = {"text", "image_url", "file"};
   static const std::vector<std::string_view> kDetails = {"low", "high", "original", "auto"};
@@ -145,6 +134,16 @@ BodyMessage ReadMessage(const json::value& value, const std::string& path, ReadS
 }
 
 }  // namespace
+
+bool ReadCacheBreakpoint(ObjectReader* part) {
+  const json::value* value = part->Find("prompt_cache_breakpoint");
+  if (value == nullptr || value->is_object()) return value != nullptr;
+  if (!value->is_bool()) {
+    part->WrongType("prompt_cache_breakpoint", "a boolean or an object");
+    return false;
+  }
+  return value->get_bool();
+}
 
 void ReadMessages(ObjectReader* body, ReadState* state, std::vector<BodyMessage>* messages) {
   const json::value* value = body->Require("messages");

@@ -23,7 +23,7 @@ ChatChoice::ChatChoice(const Tokenizer& tokenizer, const ChatFormat& format,
       settings_(std::move(settings)),
       tokens_(tokenizer, {.eos_token_id = settings_.eos_token_id,
                           .logprobs = settings_.logprobs,
-                          .keep_ids = settings_.return_token_ids,
+                          .keep_ids = settings_.return_token_ids || settings_.on_tool_turn,
                           .parser = settings_.parser}) {}
 
 ChoiceProgress ChatChoice::Take(const TokenEvent& event) {
@@ -33,6 +33,9 @@ ChoiceProgress ChatChoice::Take(const TokenEvent& event) {
   Absorb(std::move(events));
   if (tokens_.hit_deadline() && wrote_role_) tokens_.GiveUp();
   started_ = started_ || !event.ids.empty() || tokens_.succeeded();
+  if (tokens_.ended_with_calls() && settings_.on_tool_turn) {
+    settings_.on_tool_turn(tokens_.ids(), message_.CallIds());
+  }
   return tokens_.progress();
 }
 

@@ -21,6 +21,7 @@ struct ChatChoiceSettings {
   bool logprobs = false;
   bool return_token_ids = false;
   ParserSettings parser;
+  ToolTurnSink on_tool_turn;  // may be empty
 };
 
 class ChatChoice {

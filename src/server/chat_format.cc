@@ -179,6 +179,13 @@ void ChatMessage::Apply(const OutputEvent& event,
   }
 }
 
+std::vector<std::string> ChatMessage::CallIds() const {
+  std::vector<std::string> ids;
+  ids.reserve(calls.size());
+  for (const ChatToolCall& call : calls) ids.push_back(call.id);
+  return ids;
+}
+
 void ChatMessage::AddLogprobs(OutputEventKind kind, std::string_view entries) {
   if (entries.empty()) return;
   std::string& all = kind == OutputEventKind::kReasoning ? reasoning_logprobs : content_logprobs;

@@ -50,6 +50,8 @@ struct ChatMessage {
   void Apply(const OutputEvent& event, const std::function<std::string(int32_t)>& make_call_id);
   // Adds the log-probabilities of a text event, JSON objects joined by commas or "".
   void AddLogprobs(OutputEventKind kind, std::string_view entries);
+  // In their order.
+  std::vector<std::string> CallIds() const;
 };
 
 // "call_07_" and 24 random letters and digits.

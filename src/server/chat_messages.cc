@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "server/cache_controls.h"
 #include "server/chat_convert.h"
 #include "server/image_url.h"
 
@@ -11,7 +12,6 @@ namespace {
 
 using Role = BodyMessage::Role;
 
-constexpr size_t kMaxCacheBreakpoints = 4;
 constexpr std::string_view kUnsupportedImageText = "[Unsupported Image]";
 
 std::string MessagePath(size_t index, std::string_view field = {}) {
@@ -101,14 +101,14 @@ Refusal CheckPrefixPlace(const ChatBody& body) {
 }
 
 Refusal CheckCacheBreakpoints(const ChatBody& body) {
-  size_t count = 0;
+  int32_t count = 0;
   for (size_t i = 0; i < body.messages.size(); ++i) {
     const std::vector<BodyPart>& parts = body.messages[i].parts;
     for (size_t k = 0; k < parts.size(); ++k) {
-      if (!parts[k].cache_breakpoint || ++count <= kMaxCacheBreakpoints) continue;
+      if (!parts[k].cache_breakpoint || ++count <= kMaxCacheMarks) continue;
       return Refuse(
           fmt::format("messages[{}].content[{}].prompt_cache_breakpoint", i, k),
-          fmt::format("Too many cache breakpoints: at most {} per request.", kMaxCacheBreakpoints));
+          fmt::format("Too many cache breakpoints: at most {} per request.", kMaxCacheMarks));
     }
   }
   return std::nullopt;
@@ -193,6 +193,7 @@ class TurnBuilder {
     for (size_t i = 0; i < parts.size(); ++i) {
       if (i > 0) turn.text += "\n\n";
       turn.text += parts[i].text;
+      turn.resume_behind |= parts[i].resume_behind;
     }
     turn.calls = message.calls;
     turn.unfinished = message.prefix;
@@ -208,12 +209,17 @@ class TurnBuilder {
                   std::vector<ContentPart>* parts) {
     if (part.kind == BodyPart::Kind::kText) {
       parts->push_back(ContentPart::Text(part.text));
-      return std::nullopt;
-    }
-    if (images_are_text_) {
+    } else if (images_are_text_) {
       parts->push_back(ContentPart::Text(std::string(kUnsupportedImageText)));
-      return std::nullopt;
+    } else if (Refusal refusal = AddImage(part, message_index, part_index, parts)) {
+      return refusal;
     }
+    parts->back().resume_behind = part.cache_breakpoint;
+    return std::nullopt;
+  }
+
+  Refusal AddImage(const BodyPart& part, size_t message_index, size_t part_index,
+                   std::vector<ContentPart>* parts) {
     ImageSource source;
     source.detail = part.detail;
     source.path = fmt::format(".messages[{}]", message_index);

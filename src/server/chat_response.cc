@@ -68,7 +68,8 @@ struct ChatResponse::Impl {
                                               .stream = options.stream,
                                               .logprobs = options.logprobs,
                                               .return_token_ids = options.return_token_ids,
-                                              .parser = options.parser});
+                                              .parser = options.parser,
+                                              .on_tool_turn = options.on_tool_turn});
     }
   }
 

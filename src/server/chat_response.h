@@ -42,6 +42,7 @@ struct ChatResponseOptions {
   int64_t image_tokens = 0;
   int32_t eos_token_id = 1;
   ParserSettings parser;
+  ToolTurnSink on_tool_turn;  // may be empty
 };
 
 // Settings of the output parser for a validated request.

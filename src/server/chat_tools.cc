@@ -109,6 +109,7 @@ Refusal ConvertPlainParameters(const BodyTool& tool, const std::string& name,
 Refusal ConvertTool(const BodyTool& tool, PromptForm form, ConvertedTool* converted) {
   const std::string& path = tool.parameters_path;
   converted->prompt.name = FullName(tool);
+  converted->prompt.resume_behind = tool.resume_behind;
   converted->prompt.deferred = tool.deferred && form == PromptForm::kV41;
   converted->prompt.description = tool.description.value_or("");
   json::value parameters;

@@ -83,7 +83,7 @@ void ChoiceTokens::End(const TokenEvent& event) {
   }
   switch (event.finish) {
     case FinishReason::kStop:
-      finish_.reason = pipeline_.num_calls() > 0 ? "tool_calls" : "stop";
+      finish_.reason = pipeline_.num_calls() > 0 ? kToolCallsReason : "stop";
       if (event.stop_token_id >= 0 && event.stop_token_id != settings_.eos_token_id) {
         finish_.stop_reason_json = std::to_string(event.stop_token_id);
       }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/request.h"
@@ -14,6 +15,8 @@
 #include "text/output_pipeline.h"
 
 namespace deepinfer {
+
+inline constexpr std::string_view kToolCallsReason = "tool_calls";
 
 struct ChoiceTokenSettings {
   int32_t eos_token_id = 1;
@@ -35,6 +38,8 @@ class ChoiceTokens {
   bool succeeded() const {
     return progress_ == ChoiceProgress::kStopped || progress_ == ChoiceProgress::kFinished;
   }
+  // The model stopped by itself behind calls.
+  bool ended_with_calls() const { return succeeded() && finish_.reason == kToolCallsReason; }
   // For a deadline, kFailed: a stream that has begun calls GiveUp instead of failing.
   ChoiceProgress progress() const { return progress_; }
   bool hit_deadline() const { return hit_deadline_; }

@@ -100,7 +100,7 @@ MessagesBlock ReadResultBlock(const json::value& value, const std::string& path,
       result.kind = Kind::kToolReference;
       result.text = block.RequiredString("tool_name");
   }
-  ReadCacheControl(&block, context.marks);
+  result.marked = ReadCacheControl(&block, context.marks);
   return result;
 }
 
@@ -177,7 +177,7 @@ MessagesBlock ReadBlock(const json::value& value, const std::string& path,
     case Kind::kToolReference:
       break;
   }
-  ReadCacheControl(&block, context.marks);
+  result.marked = ReadCacheControl(&block, context.marks);
   return result;
 }
 
@@ -200,14 +200,15 @@ MessagesMessage ReadMessage(const json::value& value, const std::string& path,
 
 }  // namespace
 
-void ReadCacheControl(ObjectReader* holder, CacheMarks* marks) {
+bool ReadCacheControl(ObjectReader* holder, CacheMarks* marks) {
   static const std::vector<std::string_view> kTypes = {"ephemeral"};
   static const std::vector<std::string_view> kLifetimes = {"5m", "1h"};
   auto control = holder->Object("cache_control");
-  if (!control) return;
+  if (!control) return false;
   control->RequiredOneOf("type", kTypes);
   ++marks->count;
   marks->last_lives_1h = control->OneOf("ttl", kLifetimes).value_or(0) == 1;
+  return true;
 }
 
 std::vector<MessagesMessage> ReadMessagesList(ObjectReader* body, const ChatRequestOptions& options,
@@ -228,14 +229,14 @@ std::vector<MessagesMessage> ReadMessagesList(ObjectReader* body, const ChatRequ
   return messages;
 }
 
-std::vector<std::string> ReadMessagesSystem(ObjectReader* body, ReadState* state,
-                                            CacheMarks* marks) {
+std::vector<MessagesBlock> ReadMessagesSystem(ObjectReader* body, ReadState* state,
+                                              CacheMarks* marks) {
   static const std::vector<std::string_view> kTypes = {"text"};
-  std::vector<std::string> texts;
+  std::vector<MessagesBlock> texts;
   const json::value* value = body->Find("system");
   if (value == nullptr) return texts;
   if (value->is_string()) {
-    texts.emplace_back(value->get_string());
+    texts.emplace_back().text = value->get_string();
     return texts;
   }
   if (!value->is_array()) {
@@ -245,8 +246,9 @@ std::vector<std::string> ReadMessagesSystem(ObjectReader* body, ReadState* state
   for (size_t i = 0; i < value->get_array().size() && !state->error; ++i) {
     ObjectReader block(state, value->get_array()[i], IndexPath("system", i));
     block.RequiredOneOf("type", kTypes);
-    texts.push_back(block.RequiredString("text"));
-    ReadCacheControl(&block, marks);
+    MessagesBlock& text = texts.emplace_back();
+    text.text = block.RequiredString("text");
+    text.marked = ReadCacheControl(&block, marks);
   }
   return texts;
 }

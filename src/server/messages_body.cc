@@ -50,6 +50,7 @@ void ReadTools(ObjectReader* body, const ChatRequestOptions& options, ReadState*
     const std::optional<std::string> type = tool.String("type");
     if (IsServerTool(type, options)) {
       ReadServerTool(&tool, *type, i, options, result);
+      ReadCacheControl(&tool, &result->cache_marks);
     } else {
       BodyTool& client = result->common.tools.emplace_back();
       client.name = tool.RequiredString("name");
@@ -59,8 +60,8 @@ void ReadTools(ObjectReader* body, const ChatRequestOptions& options, ReadState*
       if (client.parameters == nullptr) client.parameters = &kNoSchema;
       client.parameters_path = tool.PathOf("input_schema");
       client.deferred = tool.Bool("defer_loading").value_or(false);
+      client.resume_behind = ReadCacheControl(&tool, &result->cache_marks);
     }
-    ReadCacheControl(&tool, &result->cache_marks);
   }
 }
 
@@ -137,7 +138,7 @@ MessagesBody ReadMessagesBody(const json::value& root, const ChatRequestOptions&
   if (auto metadata = body.Object("metadata")) {
     common.labels.user_id = metadata->String("user_id").value_or("");
   }
-  ReadCacheControl(&body, &result.cache_marks);
+  result.marks_end = ReadCacheControl(&body, &result.cache_marks);
   if (options.test_hooks) ReadTestHooks(&body, &common.test_hooks);
   for (std::string_view key : kIgnoredFields) {
     if (body.Find(key) != nullptr) common.ignored_fields.emplace_back(key);

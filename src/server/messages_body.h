@@ -38,6 +38,7 @@ struct MessagesBlock {
   std::string name;                           // kToolUse
   const boost::json::value* input = nullptr;  // kToolUse
   std::vector<MessagesBlock> content;         // kToolResult
+  bool marked = false;                        // cache_control
 };
 
 struct MessagesMessage {
@@ -48,13 +49,14 @@ struct MessagesMessage {
 };
 
 struct MessagesBody {
-  ChatBody common;  // everything but its messages
-  std::vector<std::string> system;
+  ChatBody common;                    // everything but its messages
+  std::vector<MessagesBlock> system;  // texts
   std::vector<MessagesMessage> messages;
   std::vector<size_t> server_tools;  // places in `tools`; not in common.tools
   std::vector<std::string> server_tool_names;
   size_t num_tools = 0;  // server tools included
   CacheMarks cache_marks;
+  bool marks_end = false;  // cache_control of the body: behind its last message
 };
 
 // Reads the whole body; faults go to state->error.
@@ -64,9 +66,9 @@ MessagesBody ReadMessagesBody(const boost::json::value& root, const ChatRequestO
 // Parts of it that have their own file. A string counts as one text block.
 std::vector<MessagesMessage> ReadMessagesList(ObjectReader* body, const ChatRequestOptions& options,
                                               ReadState* state, CacheMarks* marks);
-std::vector<std::string> ReadMessagesSystem(ObjectReader* body, ReadState* state,
-                                            CacheMarks* marks);
-// `cache_control` of a block, a tool or the body.
-void ReadCacheControl(ObjectReader* holder, CacheMarks* marks);
+std::vector<MessagesBlock> ReadMessagesSystem(ObjectReader* body, ReadState* state,
+                                              CacheMarks* marks);
+// `cache_control` of a block, a tool or the body: true if it is there.
+bool ReadCacheControl(ObjectReader* holder, CacheMarks* marks);
 
 }  // namespace deepinfer

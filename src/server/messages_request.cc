@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "server/cache_controls.h"
 #include "server/chat_convert.h"
 #include "server/field_reader.h"
 #include "server/json_body.h"
@@ -13,8 +14,6 @@
 
 namespace deepinfer {
 namespace {
-
-constexpr int32_t kMaxCacheMarks = 4;
 
 Refusal CheckTools(const MessagesBody& body, const ChatRequest& request) {
   if (!body.server_tools.empty()) {

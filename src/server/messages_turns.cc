@@ -34,6 +34,7 @@ class TurnBuilder {
  private:
   std::vector<Turn>& Turns() { return request_->conversation.turns; }
 
+  void AddSystemField();
   Refusal AddUser(const MessagesMessage& message);
   Refusal AddAssistant(const MessagesMessage& message);
   Refusal AddSystem(const MessagesMessage& message);
@@ -66,9 +67,7 @@ Refusal TurnBuilder::Build() {
   if (body_.messages.size() > options_.max_messages) {
     return Refuse("messages", fmt::format("Too many messages: at most {}.", options_.max_messages));
   }
-  if (const std::string system = JoinTexts(body_.system, "\n\n"); !system.empty()) {
-    Turns().push_back(SystemTurn{{ContentPart::Text(system)}});
-  }
+  AddSystemField();
   for (message_ = 0; message_ < body_.messages.size(); ++message_) {
     const MessagesMessage& message = body_.messages[message_];
     if (message.blocks.empty() && message.role != Role::kSystem) {
@@ -88,9 +87,22 @@ Refusal TurnBuilder::Build() {
       request_->conversation.thinking) {
     if (Refusal refusal = CheckPassback()) return refusal;
   }
+  request_->conversation.resume_behind_last_turn = body_.marks_end;
   auto* last = std::get_if<AssistantTurn>(&Turns().back());
   if (options_.messages_prefill && last != nullptr) last->unfinished = true;
   return std::nullopt;
+}
+
+// A single empty text is none.
+void TurnBuilder::AddSystemField() {
+  SystemTurn turn;
+  for (const MessagesBlock& block : body_.system) {
+    turn.parts.push_back(ContentPart::Text(block.text));
+    turn.parts.back().resume_behind = block.marked;
+  }
+  const bool is_empty =
+      turn.parts.empty() || (turn.parts.size() == 1 && turn.parts[0].text.empty());
+  if (!is_empty) Turns().push_back(std::move(turn));
 }
 
 Refusal TurnBuilder::AddUser(const MessagesMessage& message) {
@@ -126,6 +138,7 @@ Refusal TurnBuilder::AddAssistant(const MessagesMessage& message) {
   bool has_reasoning = false;
   for (block_ = 0; block_ < message.blocks.size(); ++block_) {
     const MessagesBlock& block = message.blocks[block_];
+    turn.resume_behind |= block.marked;
     switch (block.kind) {
       case Kind::kThinking:
         append(block.text, &has_reasoning, &turn.reasoning);
@@ -204,13 +217,15 @@ Refusal TurnBuilder::AddPart(const MessagesBlock& block, const std::string& sour
     case Kind::kDocument:
       parts->push_back(
           ContentPart::Text(fmt::format("[Unsupported document type: {}]", block.text)));
-      return std::nullopt;
+      break;
     case Kind::kImage:
-      return AddImage(block, source_path, error_path, parts);
+      if (Refusal refusal = AddImage(block, source_path, error_path, parts)) return refusal;
+      break;
     default:
       parts->push_back(ContentPart::Text(block.text));
-      return std::nullopt;
   }
+  parts->back().resume_behind = block.marked;
+  return std::nullopt;
 }
 
 Refusal TurnBuilder::AddImage(const MessagesBlock& block, const std::string& source_path,
@@ -248,7 +263,7 @@ Refusal TurnBuilder::AddImage(const MessagesBlock& block, const std::string& sou
 Refusal TurnBuilder::AddResult(const MessagesBlock& block, UserTurn* turn,
                                std::vector<Tool>* added) {
   if (Refusal refusal = pairing_.OnResult(block.id, message_, block_)) return refusal;
-  ToolResult result{block.id, {}};
+  ToolResult result{block.id, {}, block.marked};
   const std::string path = fmt::format("messages.{}.content.{}.tool_result", message_, block_);
   for (size_t i = 0; i < block.content.size(); ++i) {
     const MessagesBlock& part = block.content[i];

@@ -103,6 +103,14 @@ std::string MessagesWriter::Body() const {
   return out;
 }
 
+std::vector<std::string> MessagesWriter::CallIds() const {
+  std::vector<std::string> ids;
+  for (const Block& block : blocks_) {
+    if (block.kind == BlockKind::kToolUse) ids.push_back(block.id);
+  }
+  return ids;
+}
+
 void MessagesWriter::Open(Block block, NamedEvents* events) {
   Close(events);
   const bool is_first = blocks_.empty();

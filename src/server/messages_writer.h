@@ -37,6 +37,7 @@ class MessagesWriter final : public AnswerWriter {
   void End(const AnswerEnd& end, const UsageCounts& usage, NamedEvents* events) override;
   void Abort(const ApiError& error, std::string_view request_id, NamedEvents* events) override;
   std::string Body() const override;
+  std::vector<std::string> CallIds() const override;
 
  private:
   enum class BlockKind : unsigned char { kThinking, kText, kToolUse };

@@ -138,6 +138,8 @@ struct ServerMetrics::Impl {
       MakeCounter("validator_gap_total", "Requests the engine refused after validation.");
   Series<Counter> nan_logits =
       MakeCounter("nan_logits_total", "Log-probabilities that were not a number.");
+  Counters replayed_turns =
+      MakeCounters("exact_replay_turns_total", "Turns with tool calls that clients sent back.");
 
   Series<Histogram> ttft =
       MakeHistogram("time_to_first_token_seconds", "From request to first token.", TtftBuckets());
@@ -275,6 +277,11 @@ void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
   for (std::string field : fields) {
     {
       std::lock_guard lock(impl_->fields_mutex);
+void ServerMetrics::OnReplayedTurns(int32_t num_used, int32_t num_changed) {
+  if (num_used > 0) impl_->replayed_turns.Get({{"result", "used"}}).Increment(num_used);
+  if (num_changed > 0) impl_->replayed_turns.Get({{"result", "changed"}}).Increment(num_changed);
+}
+
       if (field.size() > 64) field = "other";
       if (!impl_->field_labels.contains(field)) {
         if (impl_->field_labels.size() + 1 < kMaxFieldLabels) {

@@ -45,6 +45,8 @@ class ServerMetrics {
   void OnNanLogprobs(int64_t count);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
+  // Turns with calls that came back: as they were sampled, or changed.
+  void OnReplayedTurns(int32_t num_used, int32_t num_changed);
   // Text exposition format; the present state of each engine, its persistent cache and the account.
   std::string Serialize(const std::vector<EngineStatistics>& engines,
                         const std::vector<StoreStatistics>& stores = {},

@@ -62,6 +62,7 @@ class ChatReferenceWriter final : public AnswerWriter {
   void Abort(const ApiError& /*error*/, std::string_view /*request_id*/,
              NamedEvents* /*events*/) override {}
   std::string Body() const override;
+  std::vector<std::string> CallIds() const override { return message_.CallIds(); }
 
  private:
   void Write(ChatChunk chunk, std::string_view usage_json, NamedEvents* events) const {

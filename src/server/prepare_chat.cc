@@ -28,11 +28,14 @@ std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatReques
 
 }  // namespace
 
-ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body) {
-  return PrepareRequest(model, ParseChatRequest(body, model.chat));
+ApiResult<PreparedChat> PrepareChat(const ServerState& state, const ServedModel& model,
+                                    const HttpRequest& http_request, std::string_view body) {
+  return PrepareRequest(state, model, http_request, ParseChatRequest(body, model.chat));
 }
 
-ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatRequest> request) {
+ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedModel& model,
+                                       const HttpRequest& http_request,
+                                       ApiResult<ChatRequest> request) {
   PreparedChat prepared;
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
@@ -40,12 +43,26 @@ ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatR
   ApiResult<RequestGrammar> grammar = MakeRequestGrammar(prepared.request, model.context.special);
   if (!grammar) return tl::unexpected(std::move(grammar.error()));
   prepared.grammar = std::move(*grammar);
+  if (state.options.exact_replay) {
+    const KvScope scope =
+        CacheScope(model.context.cache_secret, http_request.key, prepared.request.labels);
+    prepared.replayed =
+        ReplayToolTurns(state.replay, scope.digest, model.context, &prepared.request.conversation);
+  }
   prepared.segments = Render(prepared.request.conversation,
                              {.add_generation_header = prepared.request.add_generation_prompt});
-  Result<std::vector<int32_t>> ids = EncodeSegments(*model.context.tokenizer, prepared.segments);
+  Result<std::vector<int32_t>> ids =
+      EncodeSegments(*model.context.tokenizer, prepared.segments, &prepared.resume_points);
   if (!ids.ok()) return tl::unexpected(ApiErrorFromStatus(ids.status()));
   prepared.prompt_ids = *std::move(ids);
   return prepared;
+}
+
+ToolTurnSink SinkOfToolTurns(ServerState& state, const ServedModel& model,
+                             const PreparedChat& prepared, const GenerationPlan& plan) {
+  if (!state.options.exact_replay || !prepared.request.parsing.parse_tool_calls) return {};
+  return KeepToolTurns(&state.replay, plan.requests.front().cache_scope, model.context.special,
+                       prepared.prompt_ids);
 }
 
 std::optional<ApiError> CheckModelAllowed(const ApiKey* key, std::string_view model) {
@@ -69,6 +86,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   if (!max_tokens) return tl::unexpected(max_tokens.error());
   EngineRequest base;
   base.prompt_ids = prepared.prompt_ids;
+  base.state_at = prepared.resume_points;
   base.sampling = request.sampling;
   base.sampling.max_tokens = EngineMaxTokens(*max_tokens);
   BanWords(*model.context.tokenizer, request.bad_words, &base.sampling);
@@ -94,6 +112,7 @@ ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const Ser
                                    const HttpRequest& http_request, const PreparedChat& prepared) {
   const ChatRequest& request = prepared.request;
   state.metrics.OnUnknownFields(request.unknown_fields);
+  state.metrics.OnReplayedTurns(prepared.replayed.num_used, prepared.replayed.num_changed);
   NoteSession(http_request, request.labels);
   if (auto error = CheckModelAllowed(http_request.key, request.model)) {
     return tl::unexpected(std::move(*error));

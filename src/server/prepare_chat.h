@@ -13,6 +13,7 @@
 #include "engine/request.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
+#include "server/exact_replay.h"
 #include "server/generation.h"
 #include "server/output_grammar.h"
 #include "server/server_state.h"
@@ -24,14 +25,23 @@ struct PreparedChat {
   ChatRequest request;
   std::vector<Segment> segments;
   std::vector<int32_t> prompt_ids;
+  std::vector<int32_t> resume_points;  // places in prompt_ids that the client marked, ascending
   RequestGrammar grammar;
+  ReplayedTurns replayed;
 };
 
-// Renders and tokenises what a dialect's parser made of a body. Refuses what this build cannot run:
-// images without vision.
-ApiResult<PreparedChat> PrepareRequest(const ServedModel& model, ApiResult<ChatRequest> request);
+// Renders and tokenises what a dialect's parser made of a body; turns that were sampled here are
+// rendered as they were. Refuses what this build cannot run: images without vision.
+ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedModel& model,
+                                       const HttpRequest& http_request,
+                                       ApiResult<ChatRequest> request);
 // The same for a chat body.
-ApiResult<PreparedChat> PrepareChat(const ServedModel& model, std::string_view body);
+ApiResult<PreparedChat> PrepareChat(const ServerState& state, const ServedModel& model,
+                                    const HttpRequest& http_request, std::string_view body);
+
+// Where an answer with tool calls is remembered; empty when that is off or there are no tools.
+ToolTurnSink SinkOfToolTurns(ServerState& state, const ServedModel& model,
+                             const PreparedChat& prepared, const GenerationPlan& plan);
 
 // What the chat dialects share of a generation: counts unknown fields, checks the key's right to
 // the model and makes one engine request per choice. The caller adds `id` and `answer`.

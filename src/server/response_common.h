@@ -2,8 +2,12 @@
 // Thread rule: values.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace deepinfer {
 
@@ -31,6 +35,11 @@ struct ChoiceFinish {
   std::string reason;
   std::string stop_reason_json = "null";
 };
+
+// Told once about an answer that ended with tool calls: its tokens, the end token included, and the
+// ids of its calls in their order.
+using ToolTurnSink =
+    std::function<void(std::span<const int32_t> ids, const std::vector<std::string>& call_ids)>;
 
 // JSON of the `usage` field of chunks; "" leaves the field out.
 struct ChunkUsage {

@@ -21,6 +21,7 @@ struct ResponsesPart {
   std::optional<std::string> image_url;
   std::optional<std::string> file_id;
   ImageDetail detail = ImageDetail::kHigh;
+  bool cache_breakpoint = false;
 };
 
 struct ResponsesItem {

@@ -33,6 +33,7 @@ ResponsesPart ReadPart(const json::value& value, const std::string& path, ReadSt
     default:
       result.kind = ResponsesPart::Kind::kFile;
   }
+  result.cache_breakpoint = ReadCacheBreakpoint(&part);
   return result;
 }
 
@@ -162,6 +163,9 @@ void ReadResponsesInput(ObjectReader* body, PromptForm form, ReadState* state,
   const json::array& items = input->get_array();
   for (size_t i = 0; i < items.size() && !state->error; ++i) {
     result->items.push_back(ReadItem(items[i], IndexPath("input", i), form, state, result));
+    for (const ResponsesPart& part : result->items.back().parts) {
+      result->common.labels.num_cache_breakpoints += part.cache_breakpoint;
+    }
   }
 }
 

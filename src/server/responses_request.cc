@@ -1,8 +1,11 @@
 #include "server/responses_request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "server/cache_controls.h"
 #include "server/chat_convert.h"
 #include "server/field_reader.h"
 #include "server/json_body.h"
@@ -46,6 +49,12 @@ Refusal CheckUnsupported(const ResponsesBody& body, const ChatRequestOptions& op
   return std::nullopt;
 }
 
+Refusal CheckCacheBreakpoints(const ResponsesBody& body) {
+  if (body.common.labels.num_cache_breakpoints <= kMaxCacheMarks) return std::nullopt;
+  return Refuse("input",
+                fmt::format("Too many cache breakpoints: at most {} per request.", kMaxCacheMarks));
+}
+
 // The form decides how names read; a model nobody serves is refused later, in its turn.
 PromptForm FormOf(const boost::json::value& root, const ChatRequestOptions& options) {
   const boost::json::object* object = root.if_object();
@@ -74,6 +83,7 @@ ApiResult<ResponsesRequest> ParseResponsesRequest(std::string_view body_text,
   ResponsesRequest request;
   const TurnsStep convert_turns = [&](ChatRequest* target) -> Refusal {
     if (Refusal refusal = CheckUnsupported(body, options)) return refusal;
+    if (Refusal refusal = CheckCacheBreakpoints(body)) return refusal;
     if (Refusal refusal = ConvertResponsesTurns(body, options, target)) return refusal;
     return CheckJsonWord(body);
   };

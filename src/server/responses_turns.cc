@@ -145,6 +145,7 @@ Refusal TurnBuilder::AddAssistant(const ResponsesItem& item) {
   for (const ContentPart& part : parts) {
     if (std::exchange(has_text_, true)) turn.text += "\n\n";
     turn.text += part.text;
+    turn.resume_behind |= part.resume_behind;
   }
   has_text_ = true;
   return std::nullopt;
@@ -175,7 +176,8 @@ Refusal TurnBuilder::AddOutput(const ResponsesItem& item) {
   }
   open_.erase(open);
   answered_.push_back(item.call_id);
-  ToolResult result{item.call_id, {}};
+  ToolResult result;
+  result.call_id = item.call_id;
   if (Refusal refusal = AddParts(item, &result.parts)) return refusal;
   if (result.parts.empty()) result.parts.push_back(ContentPart::Text(""));
   outputs_.parts.emplace_back(std::move(result));
@@ -222,6 +224,7 @@ Refusal TurnBuilder::AddParts(const ResponsesItem& item, std::vector<ContentPart
         if (Refusal refusal = AddImage(part, i, parts)) return refusal;
         break;
     }
+    parts->back().resume_behind = part.cache_breakpoint;
   }
   return std::nullopt;
 }

@@ -105,6 +105,14 @@ void ResponsesWriter::Abort(const ApiError& error, std::string_view /*request_id
       "response.failed", [this](JsonWriter* out) { out->Key("response").Raw(Response()); }, events);
 }
 
+std::vector<std::string> ResponsesWriter::CallIds() const {
+  std::vector<std::string> ids;
+  for (const Item& item : items_) {
+    if (!item.call_id.empty()) ids.push_back(item.call_id);
+  }
+  return ids;
+}
+
 ResponsesWriter::Item& ResponsesWriter::Open(ItemKind kind, NamedEvents* events) {
   Close("completed", events);
   std::string id(kIdPrefixes[static_cast<size_t>(kind)]);

@@ -38,6 +38,7 @@ class ResponsesWriter final : public AnswerWriter {
   void End(const AnswerEnd& end, const UsageCounts& usage, NamedEvents* events) override;
   void Abort(const ApiError& error, std::string_view request_id, NamedEvents* events) override;
   std::string Body() const override { return Response(); }
+  std::vector<std::string> CallIds() const override;
 
  private:
   enum class ItemKind : unsigned char { kReasoning, kMessage, kFunction, kCustom, kSearch };

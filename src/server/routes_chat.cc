@@ -49,7 +49,7 @@ ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedMo
 void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
   const HttpRequest& http_request = exchange->request();
-  ApiResult<PreparedChat> prepared = PrepareChat(*model, http_request.body);
+  ApiResult<PreparedChat> prepared = PrepareChat(state, *model, http_request, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->request;
   ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, *prepared);
@@ -62,6 +62,7 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
   }
 
   ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
+  options.on_tool_turn = SinkOfToolTurns(state, *model, *prepared, *plan);
   plan->id = options.id;
   plan->answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));
   StartGeneration(state, exchange, *std::move(plan));
@@ -69,7 +70,9 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
 
 void HandleChatRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<PreparedChat> prepared = PrepareChat(*model, exchange->request().body);
+  const HttpRequest& http_request = exchange->request();
+  const ApiResult<PreparedChat> prepared =
+      PrepareChat(state, *model, http_request, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
   HttpResponse response;
   JsonWriter json(&response.body);

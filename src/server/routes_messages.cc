@@ -22,12 +22,14 @@ struct PreparedMessages {
   CacheMarks cache_marks;
 };
 
-ApiResult<PreparedMessages> Prepare(const ServedModel& model, std::string_view body) {
-  ApiResult<MessagesRequest> request = ParseMessagesRequest(body, model.chat);
+ApiResult<PreparedMessages> Prepare(const ServerState& state, const ServedModel& model,
+                                    const HttpRequest& http_request) {
+  ApiResult<MessagesRequest> request = ParseMessagesRequest(http_request.body, model.chat);
   if (!request) return tl::unexpected(std::move(request.error()));
   PreparedMessages prepared;
   prepared.cache_marks = request->cache_marks;
-  ApiResult<PreparedChat> chat = PrepareRequest(model, std::move(request->common));
+  ApiResult<PreparedChat> chat =
+      PrepareRequest(state, model, http_request, std::move(request->common));
   if (!chat) return tl::unexpected(std::move(chat.error()));
   prepared.chat = std::move(*chat);
   return prepared;
@@ -60,7 +62,7 @@ BlockAnswerOptions MakeAnswerOptions(const ServedModel& model, const ChatRequest
 void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
   const HttpRequest& http_request = exchange->request();
-  ApiResult<PreparedMessages> prepared = Prepare(*model, http_request.body);
+  ApiResult<PreparedMessages> prepared = Prepare(state, *model, http_request);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->chat.request;
   ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, prepared->chat);
@@ -68,16 +70,19 @@ void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exc
 
   MessagesFormat format = MakeFormat(state, *prepared);
   plan->id = format.id;
-  plan->answer = MakeBlockAnswer(
-      *model->context.tokenizer,
-      MakeAnswerOptions(*model, request, plan->requests.front().sampling.max_tokens),
-      std::make_unique<MessagesWriter>(std::move(format), NewToolCallId));
+  BlockAnswerOptions options =
+      MakeAnswerOptions(*model, request, plan->requests.front().sampling.max_tokens);
+  options.tells_cache_writes = format.counts_cache_writes;
+  options.on_tool_turn = SinkOfToolTurns(state, *model, prepared->chat, *plan);
+  plan->answer =
+      MakeBlockAnswer(*model->context.tokenizer, std::move(options),
+                      std::make_unique<MessagesWriter>(std::move(format), NewToolCallId));
   StartGeneration(state, exchange, *std::move(plan));
 }
 
 void HandleCountTokens(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<PreparedMessages> prepared = Prepare(*model, exchange->request().body);
+  const ApiResult<PreparedMessages> prepared = Prepare(state, *model, exchange->request());
   if (!prepared) return RespondError(*exchange, prepared.error());
   HttpResponse response;
   JsonWriter json(&response.body);
@@ -88,7 +93,7 @@ void HandleCountTokens(ServerState& state, const std::shared_ptr<HttpExchange>& 
 
 void HandleMessagesRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<PreparedMessages> prepared = Prepare(*model, exchange->request().body);
+  const ApiResult<PreparedMessages> prepared = Prepare(state, *model, exchange->request());
   if (!prepared) return RespondError(*exchange, prepared.error());
   HttpResponse response;
   JsonWriter json(&response.body);

@@ -25,14 +25,16 @@ struct PreparedResponses {
   ResponsesFormat format;  // what the body says about it
 };
 
-ApiResult<PreparedResponses> Prepare(const ServedModel& model, std::string_view body) {
-  ApiResult<ResponsesRequest> request = ParseResponsesRequest(body, model.chat);
+ApiResult<PreparedResponses> Prepare(const ServerState& state, const ServedModel& model,
+                                     const HttpRequest& http_request) {
+  ApiResult<ResponsesRequest> request = ParseResponsesRequest(http_request.body, model.chat);
   if (!request) return tl::unexpected(std::move(request.error()));
   PreparedResponses prepared;
   prepared.format.model = request->common.model;
   prepared.format.echo_json = std::move(request->echo_json);
   prepared.format.tools = std::move(request->tools);
-  ApiResult<PreparedChat> chat = PrepareRequest(model, std::move(request->common));
+  ApiResult<PreparedChat> chat =
+      PrepareRequest(state, model, http_request, std::move(request->common));
   if (!chat) return tl::unexpected(std::move(chat.error()));
   prepared.chat = std::move(*chat);
   return prepared;
@@ -43,7 +45,7 @@ ApiResult<PreparedResponses> Prepare(const ServedModel& model, std::string_view 
 void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
   const HttpRequest& http_request = exchange->request();
-  ApiResult<PreparedResponses> prepared = Prepare(*model, http_request.body);
+  ApiResult<PreparedResponses> prepared = Prepare(state, *model, http_request);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& request = prepared->chat.request;
   ApiResult<GenerationPlan> plan = MakePlan(state, model, http_request, prepared->chat);
@@ -58,6 +60,7 @@ void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& ex
   options.tokens.eos_token_id = model->context.gateway->info().eos_token_id;
   options.tokens.logprobs = request.logprobs;
   options.tokens.parser = MakeParserSettings(request.parsing, model->context.special);
+  options.on_tool_turn = SinkOfToolTurns(state, *model, prepared->chat, *plan);
   plan->answer = MakeBlockAnswer(
       *model->context.tokenizer, std::move(options),
       std::make_unique<ResponsesWriter>(std::move(format), NewToolCallId, NowSeconds));
@@ -66,7 +69,7 @@ void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& ex
 
 void HandleResponsesRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<PreparedResponses> prepared = Prepare(*model, exchange->request().body);
+  const ApiResult<PreparedResponses> prepared = Prepare(state, *model, exchange->request());
   if (!prepared) return RespondError(*exchange, prepared.error());
   HttpResponse response;
   JsonWriter json(&response.body);

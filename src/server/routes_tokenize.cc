@@ -32,23 +32,24 @@ void CheckModel(const ServerState& state, ObjectReader* reader, ReadState* read)
 
 // The chat form: the same conversion as the chat route, with the default model when none is named.
 ApiResult<std::vector<int32_t>> TokenizeMessages(const ServerState& state, const ServedModel& model,
+                                                 const HttpRequest& http_request,
                                                  const json::object& body) {
   json::object chat = body;
   chat.erase("add_special_tokens");
   const json::value* name = chat.if_contains("model");
   if (name == nullptr || name->is_null()) chat["model"] = state.options.served_model_names.front();
-  ApiResult<PreparedChat> prepared = PrepareChat(model, json::serialize(chat));
+  ApiResult<PreparedChat> prepared = PrepareChat(state, model, http_request, json::serialize(chat));
   if (!prepared) return tl::unexpected(std::move(prepared.error()));
   return std::move(prepared->prompt_ids);
 }
 
 ApiResult<std::vector<int32_t>> Tokenize(const ServerState& state, const ServedModel& model,
-                                         std::string_view body) {
-  ApiResult<JsonDocument> document = ParseJsonBody(body);
+                                         const HttpRequest& http_request) {
+  ApiResult<JsonDocument> document = ParseJsonBody(http_request.body);
   if (!document) return tl::unexpected(std::move(document.error()));
   const json::object* object = document->root().if_object();
   if (object != nullptr && object->contains("messages") && !object->contains("prompt")) {
-    return TokenizeMessages(state, model, *object);
+    return TokenizeMessages(state, model, http_request, *object);
   }
   ReadState read = MakeReadState(*document, model);
   ObjectReader reader(&read, document->root(), "");
@@ -107,7 +108,7 @@ ApiResult<std::vector<int32_t>> ReadTokens(const ServerState& state, const Serve
 
 void HandleTokenize(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<std::vector<int32_t>> ids = Tokenize(state, *model, exchange->request().body);
+  const ApiResult<std::vector<int32_t>> ids = Tokenize(state, *model, exchange->request());
   if (!ids) return RespondError(*exchange, ids.error());
   HttpResponse response;
   JsonWriter json(&response.body);

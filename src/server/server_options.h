@@ -45,6 +45,7 @@ struct ServerOptions {
   CacheControlOptions cache;
   std::vector<int32_t> global_ban;  // ids no request may sample
   StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
+  bool exact_replay = true;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool usage_extension = true;
   bool per_request_metrics = false;

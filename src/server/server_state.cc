@@ -38,7 +38,8 @@ ServerState::ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadPr
       tokenize_pool(options.tokenize_threads, options.max_prepare_queue),
       stream_pool(options.stream_threads, std::numeric_limits<size_t>::max()),
       metrics(options.served_model_names.front(), options.metrics_compat),
-      account(options, std::move(ledger)) {}
+      account(options, std::move(ledger)),
+      replay(clock) {}
 
 std::shared_ptr<const ServedModel> ServerState::model() const {
   std::lock_guard lock(mutex_);

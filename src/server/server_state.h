@@ -14,11 +14,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/load_progress.h"
 #include "server/api_error.h"
 #include "server/api_keys.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
+#include "server/prefix_log.h"
+#include "server/replay_store.h"
 #include "server/request_account.h"
 #include "server/server_options.h"
 #include "server/work_names.h"
@@ -72,6 +75,10 @@ struct ServerState {
   ServerMetrics metrics;
   RequestAccount account;
   WorkNames work_names;
+  std::unique_ptr<TraceExporter> traces;  // null: nothing is traced
+  SteadyClock clock;
+  ReplayStore replay;
+  PrefixLog prefixes;  // filled with debug_endpoints only
   LiveCount generations;
   GenerateProbe probe;
 

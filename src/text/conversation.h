@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "text/segment.h"
+
 namespace deepinfer {
 
 // Which prompt form the loaded model was trained on (encoding.md §6, §11).
@@ -37,15 +39,18 @@ enum class UserTask : unsigned char {
 struct ContentPart {
   std::string text;
   int32_t image_index = -1;  // >= 0: an image, text is empty
+  // A client marked this place: later prompts may part from this one behind it (api.md §7).
+  bool resume_behind = false;
 
   bool is_image() const { return image_index >= 0; }
-  static ContentPart Text(std::string text) { return {std::move(text), -1}; }
+  static ContentPart Text(std::string text) { return {std::move(text)}; }
   static ContentPart Image(int32_t index) { return {{}, index}; }
 };
 
 struct ToolResult {
   std::string call_id;
   std::vector<ContentPart> parts;
+  bool resume_behind = false;
 };
 
 // One callable function. The JSON fields are texts written by JsonForPrompt (python_json.h).
@@ -55,6 +60,7 @@ struct Tool {
   std::string parameters_json = "{}";
   // Left out of the list in front until a system turn adds it. Never set in V4 conversations.
   bool deferred = false;
+  bool resume_behind = false;
 };
 
 struct ToolCall {
@@ -83,6 +89,10 @@ struct AssistantTurn {
   std::string reasoning;
   std::string text;
   std::vector<ToolCall> calls;
+  bool resume_behind = false;
+  // The turn as it was sampled, from behind its header to its end token: rendered in place of the
+  // fields above (text/sampled_turn.h).
+  std::optional<std::vector<Segment>> sampled{};
   // The last turn: rendered open, the model continues it. An earlier turn: no end token.
   bool unfinished = false;
 };
@@ -105,6 +115,7 @@ struct Conversation {
   std::vector<Tool> tools;  // those that may be called; empty when tool_mode is kNone
   ToolMode tool_mode = ToolMode::kNone;
   std::optional<std::string> response_schema_json;  // written by JsonForPrompt
+  bool resume_behind_last_turn = false;
 
   // True if the model continues the last turn instead of starting a new one.
   bool continues_last_turn() const;

@@ -14,6 +14,37 @@ int64_t CountCodePoints(std::string_view utf8) {
   return count;
 }
 
+// Text that is encoded in one piece, with the places in it that are looked for.
+class TextRun {
+ public:
+  void Add(const Segment& segment) {
+    for (const size_t point : segment.resume_points) points_.push_back(text_.size() + point);
+    text_.append(segment.text);
+  }
+
+  void Encode(const Tokenizer& tokenizer, std::vector<int32_t>* ids,
+              std::vector<int32_t>* resume_points) {
+    size_t token = ids->size();
+    if (!text_.empty()) tokenizer.EncodeText(text_, ids);
+    size_t num_bytes = 0;
+    for (const size_t point : points_) {
+      while (token < ids->size()) {
+        const size_t end = num_bytes + tokenizer.TokenBytes((*ids)[token]).size();
+        if (end > point) break;
+        num_bytes = end;
+        ++token;
+      }
+      if (resume_points != nullptr) resume_points->push_back(static_cast<int32_t>(token));
+    }
+    text_.clear();
+    points_.clear();
+  }
+
+ private:
+  std::string text_;
+  std::vector<size_t> points_;
+};
+
 }  // namespace
 
 PromptText BuildPromptText(const std::vector<Segment>& segments,
@@ -33,23 +64,33 @@ PromptText BuildPromptText(const std::vector<Segment>& segments,
 }
 
 Result<std::vector<int32_t>> EncodeSegments(const Tokenizer& tokenizer,
-                                            const std::vector<Segment>& segments) {
+                                            const std::vector<Segment>& segments,
+                                            std::vector<int32_t>* resume_points) {
   std::vector<int32_t> ids;
-  std::string text;
+  TextRun run;
+  const auto end_segment = [&](const Segment& segment) {
+    if (resume_points == nullptr || segment.resume_points.empty()) return;
+    resume_points->push_back(static_cast<int32_t>(ids.size()));
+  };
   for (const Segment& segment : segments) {
-    if (segment.kind == Segment::Kind::kText) {
-      text.append(segment.text);
+    if (segment.kind == Segment::Kind::kText && segment.ids.empty()) {
+      run.Add(segment);
       continue;
     }
-    if (!text.empty()) tokenizer.EncodeText(text, &ids);
-    text.clear();
+    run.Encode(tokenizer, &ids, resume_points);
+    if (segment.kind == Segment::Kind::kText) {
+      ids.insert(ids.end(), segment.ids.begin(), segment.ids.end());
+      end_segment(segment);
+      continue;
+    }
     const std::string_view token =
         segment.kind == Segment::Kind::kImage ? kImageString : std::string_view(segment.text);
     const std::optional<int32_t> id = tokenizer.FindAdded(token);
     if (!id) return Unsupported(fmt::format("the model's tokenizer has no token {}", token));
     ids.push_back(*id);
+    end_segment(segment);
   }
-  if (!text.empty()) tokenizer.EncodeText(text, &ids);
+  run.Encode(tokenizer, &ids, resume_points);
   return ids;
 }
 

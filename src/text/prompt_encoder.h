@@ -31,8 +31,11 @@ PromptText BuildPromptText(const std::vector<Segment>& segments,
                            std::string_view image_placeholder = kImagePlaceholder);
 
 // One id per special segment and image, text in between encoded without added tokens.
+// resume_points: null, or takes how many tokens stand in front of each resume point, ascending; one
+// inside a token counts as in front of it.
 // unsupported: the tokenizer lacks a special token the prompt needs (an image on a text model).
 Result<std::vector<int32_t>> EncodeSegments(const Tokenizer& tokenizer,
-                                            const std::vector<Segment>& segments);
+                                            const std::vector<Segment>& segments,
+                                            std::vector<int32_t>* resume_points = nullptr);
 
 }  // namespace deepinfer

@@ -131,19 +131,30 @@ const FormStyle kStyleV4 = {.form = PromptForm::kV4,
                             .image_text = "[Unsupported Image]"};
 
 void SegmentBuilder::Special(std::string_view token) {
-  segments_.push_back({Segment::Kind::kSpecial, std::string(token), -1});
+  segments_.push_back({Segment::Kind::kSpecial, std::string(token)});
 }
 
 void SegmentBuilder::Text(std::string_view text) {
   if (text.empty()) return;
-  if (segments_.empty() || segments_.back().kind != Segment::Kind::kText) {
-    segments_.push_back({Segment::Kind::kText, {}, -1});
+  if (segments_.empty() || segments_.back().kind != Segment::Kind::kText ||
+      !segments_.back().ids.empty()) {
+    segments_.push_back({Segment::Kind::kText, {}});
   }
   segments_.back().text.append(text);
 }
 
 void SegmentBuilder::Image(int32_t image_index) {
   segments_.push_back({Segment::Kind::kImage, {}, image_index});
+}
+
+void SegmentBuilder::Segments(const std::vector<Segment>& segments) {
+  segments_.insert(segments_.end(), segments.begin(), segments.end());
+}
+
+void SegmentBuilder::ResumePoint() {
+  if (segments_.empty()) return;
+  Segment& last = segments_.back();
+  last.resume_points.push_back(last.kind == Segment::Kind::kText ? last.text.size() : 0);
 }
 
 void SegmentBuilder::Format(std::string_view text) {
@@ -177,6 +188,7 @@ void AppendContentParts(const FormStyle& style, const std::vector<ContentPart>& 
     } else {
       out->Text(style.image_text);
     }
+    if (parts[i].resume_behind) out->ResumePoint();
   }
 }
 
@@ -188,6 +200,7 @@ void AppendUserTurn(const FormStyle& style, const UserTurn& turn, SegmentBuilder
       out->Text("<tool_result>");
       AppendContentParts(style, result->parts, out);
       out->Text("</tool_result>");
+      if (result->resume_behind) out->ResumePoint();
     } else {
       AppendContentParts(style, {std::get<ContentPart>(turn.parts[i])}, out);
     }
@@ -196,8 +209,9 @@ void AppendUserTurn(const FormStyle& style, const UserTurn& turn, SegmentBuilder
 
 void AppendAssistantTurn(const FormStyle& style, const AssistantStyle& how,
                          const AssistantTurn& turn, SegmentBuilder* out) {
+  if (how.with_header) out->Special(kAssistantString);
+  if (turn.sampled) return out->Segments(*turn.sampled);
   if (how.with_header) {
-    out->Special(kAssistantString);
     if (how.keep_reasoning) {
       out->Special(kThinkBeginString);
       out->Text(turn.reasoning);
@@ -214,18 +228,19 @@ void AppendAssistantTurn(const FormStyle& style, const AssistantStyle& how,
 }
 
 void AppendToolLines(const std::vector<Tool>& tools, SegmentBuilder* out) {
-  std::string lines;
+  std::string line;
   for (const Tool& tool : tools) {
-    if (!lines.empty()) lines += '\n';
-    lines += "{\"name\": ";
-    WriteJsonString(tool.name, &lines);
-    lines += ", \"description\": ";
-    WriteJsonString(tool.description, &lines);
-    lines += ", \"parameters\": ";
-    lines += tool.parameters_json;
-    lines += '}';
+    line += "{\"name\": ";
+    WriteJsonString(tool.name, &line);
+    line += ", \"description\": ";
+    WriteJsonString(tool.description, &line);
+    line += ", \"parameters\": ";
+    line += tool.parameters_json;
+    line += '}';
+    out->Text(line);
+    if (tool.resume_behind) out->ResumePoint();
+    line = '\n';
   }
-  out->Text(lines);
 }
 
 void AppendToolsBlock(const FormStyle& style, const std::vector<Tool>& tools, SegmentBuilder* out) {
@@ -307,8 +322,10 @@ void AppendTurns(const FormStyle& style, const Conversation& conversation,
           .keep_reasoning = continued ? conversation.thinking : keep_reasoning,
           .continued = continued};
       AppendAssistantTurn(style, how, *assistant, out);
+      if (assistant->resume_behind) out->ResumePoint();
     }
   }
+  if (conversation.resume_behind_last_turn) out->ResumePoint();
   const bool ends_with_task = !turns.empty() && TaskOf(turns.back()) != UserTask::kNone;
   if (options.add_generation_header && !ends_with_task && !conversation.continues_last_turn()) {
     AppendGenerationHeader(style, conversation, out);

@@ -18,6 +18,12 @@ class SegmentBuilder {
   void Text(std::string_view text);
   void Image(int32_t image_index);
 
+  // Pieces that were rendered earlier.
+  void Segments(const std::vector<Segment>& segments);
+
+  // Notes a place behind what was written so far.
+  void ResumePoint();
+
   // Text of the format itself, in which the marker and the think strings are special tokens.
   // Never called with text that comes from a request.
   void Format(std::string_view text);

@@ -1,25 +1,13 @@
-// Conversation -> segments of a prompt (encoding.md §6, §8, §11). Only the renderer makes special
-// tokens, so text typed by users can never become one.
+// Conversation -> segments of a prompt (encoding.md §6, §8, §11).
 // Thread rule: pure functions.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "text/conversation.h"
+#include "text/segment.h"
 
 namespace deepinfer {
-
-struct Segment {
-  enum class Kind : unsigned char { kSpecial, kText, kImage };
-
-  Kind kind = Kind::kText;
-  std::string text;          // special: the token string; text: UTF-8; image: empty
-  int32_t image_index = -1;  // image: index in the request's image list
-
-  bool operator==(const Segment&) const = default;
-};
 
 // Knobs of the message-level API; the HTTP dialects use the defaults.
 struct RenderOptions {

@@ -149,6 +149,100 @@ class BugCases(unittest.TestCase):
             self.assertIn("Round %d." % turn, rendered["prompt"])
 
     # --- D: usage counts of the Messages API
+    # --- J: caches of agents
+
+    def agent_round(self, messages, turn, **fields):
+        """One forced call, spaced as no writer of JSON would; the message and its usage."""
+        # Longer than a block, so that its loss would be seen.
+        text = call_text(reasoning="Round %d." % turn, content=LONG[:700], city="Oslo",
+                         days={"first": turn, "all": [1, 2]})
+        text = text.replace('{"first": ', '{"first":   ').replace("[1, 2]", "[1,2]")
+        answer = self.post(CHAT, {**self.forced(text), "thinking": {"type": "enabled"},
+                                  "messages": messages, "tools": [WEATHER]})
+        return answer["choices"][0]["message"], answer["usage"]
+
+    def test_J05_reserialisedToolTurnsHitTheCacheToTheirEnd(self):
+        def reserialise(arguments):
+            value = json.loads(arguments)
+            return json.dumps(dict(sorted(value.items(), reverse=True)), separators=(",", ":"))
+
+        def change(arguments):
+            return json.dumps({**json.loads(arguments), "city": "Rome"})
+
+        for rewrite, goes_on in ((reserialise, True), (change, False)):
+            # A conversation of its own: the other one leaves nothing in its cache.
+            messages = [{"role": "user", "content": rewrite.__name__ + LONG}]
+            known = 0  # tokens behind which the next prompt may go on
+            for turn in range(4):
+                message, usage = self.agent_round(messages, turn)
+                cached = usage["prompt_cache_hit_tokens"] + usage["deepinfer"]["replayed_tokens"]
+                if turn > 0 and goes_on:
+                    self.assertEqual(cached, known // 128 * 128, turn)
+                    self.assertGreater(cached, 0.6 * usage["prompt_tokens"])
+                elif turn > 0:
+                    self.assertLess(cached, known // 128 * 128, turn)
+                known = usage["prompt_tokens"] + usage["completion_tokens"]
+                call = message["tool_calls"][0]
+                call["function"]["arguments"] = rewrite(call["function"]["arguments"])
+                del message["reasoning_content"]
+                # Longer than a window, so that the end of the turn may be gone on from.
+                messages += [message, {"role": "tool", "tool_call_id": call["id"],
+                                       "content": "It is sunny, %d. " % turn + LONG[:800]}]
+
+    def test_J05_markedPlacesAreGoneOnFrom(self):
+        def ask(name, rest, mark):
+            block = {"type": "text", "text": name + LONG, **mark}
+            return self.post(MESSAGES, self.messages_body("", system=[block], messages=[
+                {"role": "user", "content": rest + LONG}]))["usage"]
+
+        mark = {"cache_control": {"type": "ephemeral"}}
+        for name, marked in (("Marked. ", mark), ("Plain. ", {})):
+            ask(name, "First.", marked)
+            usage = ask(name, "Second.", {})["deepinfer"]
+            if marked:
+                # The state behind the last whole block in front of the mark was kept.
+                self.assertEqual(usage["replayed_tokens"], 0)
+                self.assertGreater(usage["cached_tokens"], 512)
+                expected = usage["cached_tokens"]
+            else:
+                self.assertLess(usage["cached_tokens"], expected)
+
+    def test_J06_theFirstTokenThatDiffersIsReported(self):
+        def history(order):
+            return [{"role": "user", "content": "J06 " + LONG},
+                    {"role": "assistant", "content": None, "tool_calls": [
+                        {"id": "c%d" % i, "type": "function", "function": {
+                            "name": "get_weather", "arguments": '{"city":"%s"}' % city}}
+                        for i, city in order]},
+                    *({"role": "tool", "tool_call_id": "c%d" % i, "content": "sunny"}
+                      for i, _ in order)]
+
+        def ask(name, order):
+            status, answer = request(self.server, "POST", CHAT, {
+                **chat("x", max_tokens=2), "messages": history(order), "tools": [WEATHER]},
+                {"X-Request-Id": name})
+            self.assertEqual(status, 200, answer)
+            status, report = request(self.server, "GET", "/debug/prefix/" + name)
+            self.assertEqual(status, 200, report)
+            return answer["usage"], report
+
+        calls = [(0, "Oslo"), (1, "Rome")]
+        usage, first = ask("J06-first", calls)
+        self.assertEqual(first["prompt_tokens"], usage["prompt_tokens"])
+        usage, report = ask("J06-second", calls[::-1])
+        nearest = report["nearest"]
+        self.assertEqual(nearest["request_id"], "J06-first")
+        difference = nearest["first_difference"]
+        self.assertEqual(difference["index"], nearest["num_common_tokens"])
+        self.assertTrue("Rome".startswith(difference["here"]["text"]), difference)
+        self.assertTrue("Oslo".startswith(difference["there"]["text"]), difference)
+        self.assertTrue(difference["here"]["before"].endswith('string="true">'), difference)
+        found = [block for block in report["blocks"] if block["found"]]
+        self.assertEqual(len(found), nearest["num_common_tokens"] // 128)
+        self.assertTrue(all(block["shared"] for block in found))
+        self.assertEqual(report["cached_tokens"], usage["deepinfer"]["cached_tokens"])
+        self.assertEqual(request(self.server, "GET", "/debug/prefix/unknown")[0], 404)
+
 
     def messages_body(self, text, **fields):
         return {"model": "deepinfer-tiny", "max_tokens": 4, "temperature": 0, "system": text + LONG,

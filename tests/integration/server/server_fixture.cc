@@ -19,13 +19,13 @@ const Tokenizer& SharedTokenizer() {
 
 }  // namespace
 
-ServerTest::ServerTest() : tokenizer_(&SharedTokenizer()) {
+ServerTest::ServerTest(int32_t context) : tokenizer_(&SharedTokenizer()) {
   InitLogging(LogLevel::kOff, LogFormat::kText);
   WorkerInfo info;
   info.model_name = kModel;
   info.numerics_id = "fake";
   info.vocab_size = tokenizer_->vocab_size();
-  info.max_model_len = kContext;
+  info.max_model_len = context;
   info.eos_token_id = 1;
   auto worker = std::make_unique<FakeWorker>(info);
   worker_ = worker.get();

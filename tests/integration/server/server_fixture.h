@@ -27,7 +27,7 @@ class ServerTest : public ::testing::Test {
   static constexpr std::string_view kModel = "test-model";
   static constexpr int32_t kContext = 512;
 
-  ServerTest();
+  explicit ServerTest(int32_t context = kContext);
   ~ServerTest() override;
 
   // Starts with options_, attaches the model unless told otherwise.

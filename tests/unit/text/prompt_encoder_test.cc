@@ -48,5 +48,34 @@ TEST(PromptEncoder, MissingSpecialTokenIsUnsupported) {
   EXPECT_EQ(ids.status().code(), StatusCode::kUnsupported);
 }
 
+TEST(PromptEncoder, SampledTextKeepsItsTokens) {
+  Segment sampled = Text("hello");
+  for (const char letter : sampled.text) {
+    const std::vector<int32_t> id = Encode(ReleasedTokenizer(), std::string(1, letter));
+    sampled.ids.insert(sampled.ids.end(), id.begin(), id.end());
+  }
+  const auto ids = EncodeSegments(ReleasedTokenizer(), {Text("say "), sampled, Text("hello")});
+  ASSERT_TRUE(ids.ok());
+  std::vector<int32_t> expected = Encode(ReleasedTokenizer(), "say ");
+  expected.insert(expected.end(), sampled.ids.begin(), sampled.ids.end());
+  for (const int32_t id : Encode(ReleasedTokenizer(), "hello")) expected.push_back(id);
+  EXPECT_EQ(*ids, expected);
+}
+
+TEST(PromptEncoder, ResumePointsAreTokensInFrontOfThem) {
+  Segment begin = Special(kUserString);
+  begin.resume_points = {0};
+  Segment text = Text("hello world again");
+  // Behind "hello", inside " world", at the end.
+  text.resume_points = {5, 8, 17};
+  Segment image = Image(0);
+  image.resume_points = {0};
+  std::vector<int32_t> points;
+  const auto ids = EncodeSegments(ReleasedTokenizer(), {begin, text, image}, &points);
+  ASSERT_TRUE(ids.ok());
+  ASSERT_EQ(ids->size(), 5u);
+  EXPECT_EQ(points, (std::vector<int32_t>{1, 2, 2, 4, 5}));
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -1,0 +1,58 @@
+#include "server/exact_replay.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "text/sampled_turn.h"
+
+namespace deepinfer {
+namespace {
+
+// The turn that all calls of `turn` belong to, none else of its calls missing.
+SampledIds FindTurn(const ReplayStore& store, const Sha256Digest& scope,
+                    const AssistantTurn& turn) {
+  SampledIds found;
+  for (const ToolCall& call : turn.calls) {
+    SampledIds ids = store.Find(scope, call.id);
+    if (!ids || (found && ids != found)) return nullptr;
+    found = std::move(ids);
+  }
+  return found;
+}
+
+}  // namespace
+
+ToolTurnSink KeepToolTurns(ReplayStore* store, const Sha256Digest& scope,
+                           const SpecialTokens& special, std::span<const int32_t> prompt_ids) {
+  // What the prompt holds of the turn: the think token of its header, and the opener of a block of
+  // calls that was forced.
+  const auto header = std::find(prompt_ids.rbegin(), prompt_ids.rend(), special.assistant).base();
+  std::vector<int32_t> given(header, prompt_ids.end());
+  return [store, scope, eos = special.eos, given = std::move(given)](
+             std::span<const int32_t> ids, const std::vector<std::string>& call_ids) {
+    // Only a turn with its end token is rendered again as it was.
+    if (given.empty() || ids.empty() || ids.back() != eos) return;
+    std::vector<int32_t> turn = given;
+    turn.insert(turn.end(), ids.begin(), ids.end());
+    store->Keep(scope, call_ids, std::move(turn));
+  };
+}
+
+ReplayedTurns ReplayToolTurns(const ReplayStore& store, const Sha256Digest& scope,
+                              const ModelContext& model, Conversation* conversation) {
+  ReplayedTurns result;
+  const bool keep_reasoning = conversation->thinking && conversation->tools_in_effect();
+  for (Turn& any_turn : conversation->turns) {
+    auto* turn = std::get_if<AssistantTurn>(&any_turn);
+    if (turn == nullptr || turn->calls.empty() || turn->unfinished) continue;
+    const SampledIds ids = FindTurn(store, scope, *turn);
+    if (!ids) continue;
+    turn->sampled =
+        RestoreSampledTurn(*model.tokenizer, model.special, *ids, *turn, keep_reasoning);
+    ++(turn->sampled ? result.num_used : result.num_changed);
+  }
+  return result;
+}
+
+}  // namespace deepinfer
