@@ -73,6 +73,13 @@ void ServeFlags::RegisterListen(CLI::App* c) {
   c->add_option("--uds", h.uds_path, "Also listen on this Unix socket");
   c->add_option("--max-connections", h.max_connections, "Open connections; more get 503")
       ->check(CLI::PositiveNumber)
+  c->add_option("--ssl-certfile", h.tls.certificate_file,
+                "PEM certificate with its chain: the TCP port speaks TLS");
+  c->add_option("--ssl-keyfile", h.tls.key_file, "PEM key of --ssl-certfile, not encrypted");
+  c->add_option("--ssl-ca-certs", h.tls.authority_file,
+                "PEM authorities: clients must show a certificate that one of them signed");
+  c->add_option("--ssl-ciphers", h.tls.ciphers, "Ciphers of TLS 1.2 in OpenSSL's notation");
+  c->add_flag("--enable-ssl-refresh", ssl_refresh_, "Read the files again when they change");
       ->capture_default_str();
   c->add_option("--max-body", h.max_body_bytes, "Largest request body, bytes")
       ->capture_default_str();
@@ -395,13 +402,6 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
   if (price_book_ != "none") {
     DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
-    s.price_book = std::make_shared<const PriceBook>(std::move(book));
-  }
-  s.request_timeout = Milliseconds(timeout_s_);
-  s.queue_timeout = Milliseconds(queue_timeout_s_);
-  s.sse_ping_interval = Milliseconds(ping_interval_s_);
-  s.throughput_log_interval = Milliseconds(log_interval_s_);
-  s.build_commit = std::string(kCommit);
   // The switch that instrumentation of all languages shares.
   const char* const opt_in = std::getenv("OTEL_SEMCONV_STABILITY_OPT_IN");
   s.traces.newer_names =
@@ -410,6 +410,13 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   constexpr std::chrono::seconds kTlsRefreshInterval{1};
   if (ssl_refresh_) s.http.tls.refresh_interval = kTlsRefreshInterval;
   s.exact_replay = exact_replay_ == "on";
+    s.price_book = std::make_shared<const PriceBook>(std::move(book));
+  }
+  s.request_timeout = Milliseconds(timeout_s_);
+  s.queue_timeout = Milliseconds(queue_timeout_s_);
+  s.sse_ping_interval = Milliseconds(ping_interval_s_);
+  s.throughput_log_interval = Milliseconds(log_interval_s_);
+  s.build_commit = std::string(kCommit);
   return OkStatus();
 }
 

@@ -147,10 +147,23 @@ class HttpHandler {
                              std::string_view message) = 0;
 };
 
+// PEM files; no certificate: plain HTTP.
+struct TlsOptions {
+  std::string certificate_file;  // with its chain
+  std::string key_file;
+  std::string authority_file;  // clients must show a certificate that it signed; "": none
+  std::string ciphers;         // of TLS 1.2, in OpenSSL's notation; "": its default
+  // Time between looks for files that changed; 0: never.
+  std::chrono::milliseconds refresh_interval{0};
+
+  bool enabled() const { return !certificate_file.empty() || !key_file.empty(); }
+};
+
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: the system chooses
   std::string uds_path;  // also listen here when not empty
+  TlsOptions tls;        // of the TCP port
   int num_threads = 2;
   int max_connections = 4096;
   uint64_t max_body_bytes = 96ull << 20;
@@ -165,7 +178,8 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   // Listens before it returns. handler is borrowed and outlives the server.
-  // Errors: unavailable when an address cannot be bound, invalid_request for a bad one.
+  // Errors: unavailable when an address cannot be bound, invalid_request for a bad one or for
+  // certificates that cannot be used.
   static Result<std::unique_ptr<HttpServer>> Start(HttpServerOptions options, HttpHandler* handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "server/request_id.h"
 
 namespace deepinfer {
@@ -25,6 +26,8 @@ using asio::experimental::awaitable_operators::operator||;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 constexpr size_t kBodyReadBytes = 64 * 1024;
+// Small: every idle connection with TLS holds such a buffer.
+constexpr size_t kFirstReadBytes = 4 * 1024;
 
 // Withdraws the exchange from its makers however the coroutine ends, destruction included.
 class ExchangeGuard {
@@ -62,12 +65,12 @@ std::string_view PathOf(std::string_view target) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(Socket socket, HttpShared* shared)
-    : socket_(std::move(socket)),
+HttpConnection::HttpConnection(Socket socket, const TlsContext& tls, HttpShared* shared)
+    : stream_(std::move(socket), tls),
       shared_(shared),
       buffer_(shared->options.max_header_bytes + kMaxPipelinedBytes + kBodyReadBytes),
-      watchdog_(socket_.get_executor()),
-      wake_timer_(socket_.get_executor()) {
+      watchdog_(stream_.get_executor()),
+      wake_timer_(stream_.get_executor()) {
   shared_->open_connections.fetch_add(1, std::memory_order_acq_rel);
 }
 
@@ -77,8 +80,8 @@ HttpConnection::~HttpConnection() {
 
 void HttpConnection::Start() {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // fails on a Unix socket
-  const auto executor = socket_.get_executor();
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);  // fails on a Unix socket
+  const auto executor = stream_.get_executor();
   asio::co_spawn(
       executor, [self = shared_from_this()] { return self->Watchdog(); }, asio::detached);
   asio::co_spawn(
@@ -86,7 +89,7 @@ void HttpConnection::Start() {
 }
 
 void HttpConnection::StartRefusing() {
-  const auto executor = socket_.get_executor();
+  const auto executor = stream_.get_executor();
   asio::co_spawn(
       executor, [self = shared_from_this()] { return self->Watchdog(); }, asio::detached);
   asio::co_spawn(
@@ -94,18 +97,17 @@ void HttpConnection::StartRefusing() {
 }
 
 void HttpConnection::Close() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->CloseNow(); });
+  asio::post(stream_.get_executor(), [self = shared_from_this()] { self->CloseNow(); });
 }
 
 void HttpConnection::CloseIfIdle() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
     if (self->idle_) self->CloseNow();
   });
 }
 
 void HttpConnection::CloseNow() {
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.Close();
   watchdog_.cancel();
   wake_timer_.cancel();
 }
@@ -118,7 +120,7 @@ void HttpConnection::SetDeadline(std::chrono::milliseconds timeout) {
 }
 
 asio::awaitable<void> HttpConnection::Watchdog() {
-  while (socket_.is_open()) {
+  while (stream_.is_open()) {
     watchdog_.expires_at(deadline_);
     co_await watchdog_.async_wait(kAwait);
     if (Clock::now() >= deadline_) CloseNow();
@@ -129,7 +131,10 @@ asio::awaitable<void> HttpConnection::Run() {
   // A broken connection surfaces as an error code or, when an operation was cancelled, as an
   // exception; both end it here.
   try {
-    while (co_await ServeOne()) {
+    if (co_await Open()) {
+      while (co_await ServeOne()) {
+      }
+      co_await SayGoodbye();
     }
   } catch (const std::exception&) {
   }
@@ -138,6 +143,7 @@ asio::awaitable<void> HttpConnection::Run() {
 
 asio::awaitable<void> HttpConnection::Refuse() {
   try {
+    if (!co_await Open()) co_return CloseNow();
     HttpRequest request;
     request.request_id = MakeRandomId("req_");
     Answer answer;
@@ -149,16 +155,38 @@ asio::awaitable<void> HttpConnection::Refuse() {
   CloseNow();
 }
 
+asio::awaitable<bool> HttpConnection::Open() {
+  HttpStream::Tls* const tls = stream_.tls();
+  if (tls == nullptr) co_return true;
+  idle_ = false;
+  SetDeadline(shared_->options.header_timeout);
+  const auto [error] = co_await tls->async_handshake(HttpStream::Tls::server, kAwait);
+  ClearDeadline();
+  if (error) Log(LogLevel::kDebug, "http.handshake_failed", {{"error", error.message()}});
+  co_return !error;
+}
+
+asio::awaitable<bool> HttpConnection::WaitForRequest() {
+  if (stream_.tls() == nullptr) {
+    const auto [error] = co_await stream_.socket().async_wait(Socket::wait_read, kAwait);
+    co_return !error;
+  }
+  // What came with the bytes before may be decrypted already, so that the socket stays silent.
+  const auto [error, size] =
+      co_await stream_.async_read_some(buffer_.prepare(kFirstReadBytes), kAwait);
+  if (!error) buffer_.commit(size);
+  co_return !error;
+}
+
 asio::awaitable<bool> HttpConnection::ReadHeader(Parser& parser) {
   if (buffer_.size() == 0) {
     idle_ = true;
     SetDeadline(shared_->options.idle_timeout);
-    const auto [wait_error] = co_await socket_.async_wait(Socket::wait_read, kAwait);
-    if (wait_error) co_return false;
+    if (!co_await WaitForRequest()) co_return false;
   }
   idle_ = false;
   SetDeadline(shared_->options.header_timeout);
-  const auto [error, size] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
+  const auto [error, size] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
   ClearDeadline();
   if (!error) co_return true;
   int status = 0;
@@ -241,7 +269,7 @@ asio::awaitable<bool> HttpConnection::ServeOne() {
       SetDeadline(shared_->options.write_progress_timeout);
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
       const auto [write_error, size] = co_await asio::async_write(
-          socket_, asio::buffer(kContinue.data(), kContinue.size()), kAwait);
+          stream_, asio::buffer(kContinue.data(), kContinue.size()), kAwait);
       if (write_error) co_return false;
     }
     const int status = co_await ReadBody(parser, &request.body);
@@ -263,7 +291,7 @@ asio::awaitable<int> HttpConnection::ReadBody(Parser& parser, std::string* body)
     parser.get().body().size = chunk.size();
     SetDeadline(shared_->options.body_progress_timeout);
     const auto [read_error, size] =
-        co_await http::async_read_some(socket_, buffer_, parser, kAwait);
+        co_await http::async_read_some(stream_, buffer_, parser, kAwait);
     const size_t filled = chunk.size() - parser.get().body().size;
     if (body->size() + filled > shared_->options.max_body_bytes) co_return 413;
     body->append(chunk, 0, filled);
@@ -296,7 +324,7 @@ asio::awaitable<void> HttpConnection::RunExchange(HttpRequest request, Answer* a
     // One post is enough however many events arrive before it runs. The guard withdraws this
     // function before the connection can go away; the post keeps it alive until it ran.
     if (wake_posted_.exchange(true, std::memory_order_acq_rel)) return;
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
       self->wake_posted_.store(false, std::memory_order_release);
       self->wake_pending_ = true;
       self->wake_timer_.cancel();

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
@@ -14,6 +13,7 @@
 #include <memory>
 
 #include "server/http.h"
+#include "server/http_stream.h"
 
 namespace deepinfer {
 
@@ -28,9 +28,10 @@ struct HttpShared {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::generic::stream_protocol::socket;
+  using Socket = HttpStream::Socket;
 
-  HttpConnection(Socket socket, HttpShared* shared);
+  // tls: null for plain HTTP.
+  HttpConnection(Socket socket, const TlsContext& tls, HttpShared* shared);
   ~HttpConnection();
 
   // Starts serving; the coroutines keep the connection alive until the socket is closed.
@@ -64,6 +65,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Awaitable<void> Run();
   Awaitable<void> Refuse();
   Awaitable<void> Watchdog();
+  // The handshake of TLS; true at once without.
+  Awaitable<bool> Open();
+  // Until the client begins to send; false when it left.
+  Awaitable<bool> WaitForRequest();
+  // Tells the client that nothing was cut off, where TLS has a word for it.
+  Awaitable<void> SayGoodbye();
   // One request and its answer; false ends the connection.
   Awaitable<bool> ServeOne();
   Awaitable<bool> ReadHeader(Parser& parser);
@@ -85,7 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void ClearDeadline() { deadline_ = Clock::time_point::max(); }
   void CloseNow();
 
-  Socket socket_;
+  HttpStream stream_;
   HttpShared* shared_;
   boost::beast::flat_buffer buffer_;
   boost::asio::steady_timer watchdog_;

@@ -2,6 +2,7 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/chunk_encode.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/serializer.hpp>
@@ -51,18 +52,18 @@ bool HasBody(int status) { return status >= 200 && status != 204 && status != 30
 asio::awaitable<void> HttpConnection::WatchClient() {
   while (buffer_.size() < kMaxPipelinedBytes) {
     const auto [error, size] =
-        co_await socket_.async_read_some(buffer_.prepare(kWatchReadBytes), kAwait);
+        co_await stream_.async_read_some(buffer_.prepare(kWatchReadBytes), kAwait);
     if (error) co_return;
     buffer_.commit(size);
   }
   // Nothing more is read before the answer is out; failing writes still tell a lost client.
-  asio::steady_timer never(socket_.get_executor(), Clock::time_point::max());
+  asio::steady_timer never(stream_.get_executor(), Clock::time_point::max());
   co_await never.async_wait(kAwait);
 }
 
 asio::awaitable<void> HttpConnection::WriteAnswer(HttpExchange& exchange, Answer* answer) {
   const HttpRequest& request = exchange.request();
-  while (socket_.is_open()) {
+  while (stream_.is_open()) {
     wake_pending_ = false;
     HttpExchange::Output output = exchange.Take();
     if (output.head && !output.streaming) {
@@ -106,7 +107,7 @@ asio::awaitable<bool> HttpConnection::WriteWhole(const HttpRequest& request, Htt
   http::response_serializer<http::string_body> serializer(message);
   while (!serializer.is_done()) {
     SetDeadline(shared_->options.write_progress_timeout);
-    const auto [error, size] = co_await http::async_write_some(socket_, serializer, kAwait);
+    const auto [error, size] = co_await http::async_write_some(stream_, serializer, kAwait);
     if (error) co_return false;
   }
   ClearDeadline();
@@ -125,7 +126,7 @@ asio::awaitable<bool> HttpConnection::WriteStreamHead(const HttpRequest& request
   answer->outcome.status = head.status;
   http::response_serializer<http::empty_body> serializer(message);
   SetDeadline(shared_->options.write_progress_timeout);
-  const auto [error, size] = co_await http::async_write_header(socket_, serializer, kAwait);
+  const auto [error, size] = co_await http::async_write_header(stream_, serializer, kAwait);
   ClearDeadline();
   co_return !error;
 }
@@ -135,25 +136,35 @@ asio::awaitable<bool> HttpConnection::WriteChunk(std::string_view bytes, Answer*
   SetDeadline(shared_->options.write_progress_timeout);
   const asio::const_buffer payload(bytes.data(), bytes.size());
   if (answer->version < 11) {
-    error = std::get<0>(co_await asio::async_write(socket_, payload, kAwait));
+    error = std::get<0>(co_await asio::async_write(stream_, payload, kAwait));
   } else if (bytes.empty()) {
-    error = std::get<0>(co_await asio::async_write(socket_, http::make_chunk_last(), kAwait));
+    error = std::get<0>(co_await asio::async_write(stream_, http::make_chunk_last(), kAwait));
+  } else if (stream_.tls() == nullptr) {
+    error = std::get<0>(co_await asio::async_write(stream_, http::make_chunk(payload), kAwait));
   } else {
-    error = std::get<0>(co_await asio::async_write(socket_, http::make_chunk(payload), kAwait));
+    // TLS makes a record, and a write, of each buffer.
+    const std::string framed = boost::beast::buffers_to_string(http::make_chunk(payload));
+    error = std::get<0>(co_await asio::async_write(stream_, asio::buffer(framed), kAwait));
   }
   ClearDeadline();
   answer->outcome.response_bytes += bytes.size();
   co_return !error;
 }
 
+asio::awaitable<void> HttpConnection::SayGoodbye() {
+  if (stream_.tls() == nullptr || !stream_.is_open()) co_return;
+  SetDeadline(kLingerTime);
+  co_await stream_.tls()->async_shutdown(kAwait);
+}
+
 asio::awaitable<void> HttpConnection::LingeringClose() {
   error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  if (stream_.tls() == nullptr) stream_.socket().shutdown(Socket::shutdown_send, ignored);
   SetDeadline(kLingerTime);
   std::string sink(kLingerReadBytes, '\0');
   for (size_t drained = 0; drained < kLingerBytes;) {
     const auto [error, size] =
-        co_await socket_.async_read_some(asio::buffer(sink.data(), sink.size()), kAwait);
+        co_await stream_.async_read_some(asio::buffer(sink.data(), sink.size()), kAwait);
     if (error) break;
     drained += size;
   }

@@ -1,5 +1,6 @@
 // Listeners and network threads.
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +12,11 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <thread>
+#include <type_traits>
 #include <utility>
 
 #include "base/log.h"
@@ -55,6 +58,20 @@ Result<tcp::endpoint> ResolveListen(asio::io_context& io, const std::string& hos
   return results.begin()->endpoint();
 }
 
+// Changes when one of the files does. Nanoseconds and inode: a file may be replaced within one
+// tick of its clock.
+std::string FileTimes(const TlsOptions& options) {
+  std::string times;
+  for (const std::string& file :
+       {options.certificate_file, options.key_file, options.authority_file}) {
+    struct stat info {};
+    if (file.empty() || stat(file.c_str(), &info) != 0) continue;
+    times += std::to_string(info.st_ino) + ":" + std::to_string(info.st_mtim.tv_sec) + "." +
+             std::to_string(info.st_mtim.tv_nsec) + ":" + std::to_string(info.st_size) + " ";
+  }
+  return times;
+}
+
 }  // namespace
 
 struct HttpServer::Impl {
@@ -65,6 +82,8 @@ struct HttpServer::Impl {
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::optional<tcp::acceptor> tcp_acceptor;
   std::optional<Unix::acceptor> unix_acceptor;
+  TlsContext tls_context;  // of new connections; accept strand only
+  asio::steady_timer refresh_timer{accept_strand};
   uint16_t port = 0;
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -74,7 +93,9 @@ struct HttpServer::Impl {
   Status Listen();
   template <typename Acceptor>
   asio::awaitable<void> Accept(Acceptor& acceptor);
-  void Admit(HttpConnection::Socket socket);
+  void Admit(HttpConnection::Socket socket, const TlsContext& tls);
+  // Looks for changed certificates from time to time.
+  asio::awaitable<void> RefreshTls();
   std::vector<std::shared_ptr<HttpConnection>> Live();
 };
 
@@ -112,7 +133,8 @@ asio::awaitable<void> HttpServer::Impl::Accept(Acceptor& acceptor) {
     HttpConnection::Socket socket(asio::make_strand(io));
     const auto [error] = co_await acceptor.async_accept(socket, kAwait);
     if (!error) {
-      Admit(std::move(socket));
+      constexpr bool kIsTcp = std::is_same_v<Acceptor, tcp::acceptor>;
+      Admit(std::move(socket), kIsTcp ? tls_context : nullptr);
       continue;
     }
     if (!acceptor.is_open() || error == asio::error::operation_aborted) co_return;
@@ -123,8 +145,28 @@ asio::awaitable<void> HttpServer::Impl::Accept(Acceptor& acceptor) {
   }
 }
 
-void HttpServer::Impl::Admit(HttpConnection::Socket socket) {
-  auto connection = std::make_shared<HttpConnection>(std::move(socket), &shared);
+asio::awaitable<void> HttpServer::Impl::RefreshTls() {
+  const TlsOptions& options = shared.options.tls;
+  std::string seen = FileTimes(options);
+  while (tcp_acceptor->is_open()) {
+    refresh_timer.expires_after(options.refresh_interval);
+    co_await refresh_timer.async_wait(kAwait);
+    const std::string now = FileTimes(options);
+    if (now == seen) continue;
+    Result<TlsContext> fresh = LoadTlsContext(options);
+    if (fresh.ok()) {
+      tls_context = *std::move(fresh);
+      Log(LogLevel::kInfo, "http.certificates_reloaded", {});
+    } else {
+      // The old ones go on; a file that was half written changes again.
+      Log(LogLevel::kWarning, "http.certificates_unusable", {{"error", fresh.status()}});
+    }
+    seen = now;
+  }
+}
+
+void HttpServer::Impl::Admit(HttpConnection::Socket socket, const TlsContext& tls) {
+  auto connection = std::make_shared<HttpConnection>(std::move(socket), tls, &shared);
   {
     std::lock_guard lock(mutex);
     if (stopped) return;
@@ -156,6 +198,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
   auto impl = std::make_unique<Impl>();
   impl->shared.options = std::move(options);
   impl->shared.handler = handler;
+  const TlsOptions& tls = impl->shared.options.tls;
+  if (tls.enabled()) {
+    DI_ASSIGN_OR_RETURN(impl->tls_context, LoadTlsContext(tls));
+  }
   DI_RETURN_IF_ERROR(impl->Listen());
   impl->work.emplace(impl->io.get_executor());
   Impl* const raw = impl.get();
@@ -164,6 +210,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
   if (raw->unix_acceptor) {
     asio::co_spawn(
         raw->accept_strand, [raw] { return raw->Accept(*raw->unix_acceptor); }, asio::detached);
+  }
+  if (tls.enabled() && tls.refresh_interval.count() > 0) {
+    asio::co_spawn(
+        raw->accept_strand, [raw] { return raw->RefreshTls(); }, asio::detached);
   }
   for (int i = 0; i < std::max(1, raw->shared.options.num_threads); ++i) {
     raw->threads.emplace_back([raw] { raw->io.run(); });
@@ -201,6 +251,7 @@ void HttpServer::Stop() {
     error_code ignored;
     raw->tcp_acceptor->close(ignored);
     if (raw->unix_acceptor) raw->unix_acceptor->close(ignored);
+    raw->refresh_timer.cancel();
   });
   for (const auto& connection : raw->Live()) connection->Close();
   raw->work.reset();

@@ -65,7 +65,9 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadP
       std::make_unique<Impl>(std::move(options), std::move(keys), progress, std::move(ledger));
   DI_ASSIGN_OR_RETURN(impl->http, HttpServer::Start(impl->state.options.http, &impl->handler));
   Log(LogLevel::kInfo, "server.listening",
-      {{"host", impl->state.options.http.host}, {"port", static_cast<int>(impl->http->port())}});
+      {{"scheme", impl->state.options.http.tls.enabled() ? "https" : "http"},
+       {"host", impl->state.options.http.host},
+       {"port", static_cast<int>(impl->http->port())}});
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

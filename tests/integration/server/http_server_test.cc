@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "integration/server/test_client.h"
 #include "server/http.h"
+#include "support/self_signed.h"
+#include "support/temp_dir.h"
 
 namespace deepinfer {
 namespace {
@@ -272,6 +275,45 @@ TEST_F(HttpServerTest, IdleConnectionIsClosed) {
   TestClient client(server_->port());
   EXPECT_EQ(client.Request("GET", "/a")->status, 200);
   EXPECT_TRUE(client.WaitForClose());
+}
+
+class TlsServerTest : public HttpServerTest {
+ protected:
+  TlsServerTest() {
+    const SecurityPtr pem = SelfSigned("DNS:localhost");
+    options_.tls.certificate_file = Write("certificate.pem", pem->certificate);
+    options_.tls.key_file = Write("key.pem", pem->key);
+  }
+
+  std::string Write(const char* name, const std::string& text) {
+    std::ofstream(folder_.File(name)) << text;
+    return folder_.File(name);
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(TlsServerTest, AHandshakeThatStallsIsCutOff) {
+  Start();
+  TestClient silent(server_->port());
+  EXPECT_TRUE(silent.WaitForClose());
+  TestClient half(server_->port());
+  // A record of a hello, and the first bytes of it.
+  half.SendRaw(std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11));
+  EXPECT_TRUE(half.WaitForClose());
+}
+
+TEST_F(TlsServerTest, PlainBytesAreDropped) {
+  Start();
+  TestClient client(server_->port());
+  client.Send("GET", "/a");
+  EXPECT_FALSE(client.ReadResponse());
+}
+
+TEST_F(TlsServerTest, AUnixSocketStaysPlain) {
+  options_.uds_path = folder_.File("socket");
+  Start();
+  EXPECT_EQ(TestClient(options_.uds_path).Request("GET", "/a")->status, 200);
 }
 
 TEST_F(HttpServerTest, RequestIdIsEchoedOrMade) {
