@@ -237,6 +237,10 @@ void ServeFlags::RegisterAccount(CLI::App* c) {
          "Chat page and dashboard; auto: where only this machine can reach the server");
   c->add_option("--run-id", server.run_id, "Label of the lines of this run");
 }
+  c->add_option("--otlp-traces-endpoint", server.traces.endpoint,
+                "Collector for traces of requests, as http://host:4318/v1/traces");
+  c->add_option("--trace-file", server.traces.file,
+                "File for traces of requests in place of a collector, one export a line");
 
 void ServeFlags::RegisterOperations(CLI::App* c) {
   c->add_option("--timeout", timeout_s_, "Longest wait and run of a request, seconds")

@@ -190,6 +190,8 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
     facts.model = plan_.model_name;
     facts.num_choices = static_cast<int32_t>(choices_.size());
     facts.max_tokens = plan_.requests.front().sampling.max_tokens;
+    facts.temperature = plan_.requests.front().sampling.temperature;
+    facts.top_p = plan_.requests.front().sampling.top_p;
     facts.user_namespace = UserNamespace(plan_.requests.front().cache_scope);
   });
 }

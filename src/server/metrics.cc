@@ -71,6 +71,10 @@ constexpr NumberRow<AccountTotals> kAccountCounters[] = {
      "class", "cache_write"},
     {"ledger_dropped_total", "Ledger lines that could not be written.",
      Count<&AccountTotals::ledger_dropped, AccountTotals>},
+    {"traces_exported_total", "Requests whose spans were handed over.",
+     Count<&AccountTotals::traces_exported, AccountTotals>},
+    {"traces_dropped_total", "Requests whose spans were lost.",
+     Count<&AccountTotals::traces_dropped, AccountTotals>},
 };
 
 // Methods outside the common ones share a label value.
@@ -134,12 +138,12 @@ struct ServerMetrics::Impl {
       MakeCounters("unknown_request_fields_total", "Request fields nothing reads.");
   Counters cancelled_tokens =
       MakeCounters("cancelled_tokens_total", "Tokens of requests whose client left.");
+  Counters replayed_turns =
+      MakeCounters("exact_replay_turns_total", "Turns with tool calls that clients sent back.");
   Series<Counter> validator_gap =
       MakeCounter("validator_gap_total", "Requests the engine refused after validation.");
   Series<Counter> nan_logits =
       MakeCounter("nan_logits_total", "Log-probabilities that were not a number.");
-  Counters replayed_turns =
-      MakeCounters("exact_replay_turns_total", "Turns with tool calls that clients sent back.");
 
   Series<Histogram> ttft =
       MakeHistogram("time_to_first_token_seconds", "From request to first token.", TtftBuckets());
@@ -273,15 +277,15 @@ void ServerMetrics::OnNanLogprobs(int64_t count) {
 
 void ServerMetrics::OnValidatorGap() { impl_->validator_gap.Increment(); }
 
-void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
-  for (std::string field : fields) {
-    {
-      std::lock_guard lock(impl_->fields_mutex);
 void ServerMetrics::OnReplayedTurns(int32_t num_used, int32_t num_changed) {
   if (num_used > 0) impl_->replayed_turns.Get({{"result", "used"}}).Increment(num_used);
   if (num_changed > 0) impl_->replayed_turns.Get({{"result", "changed"}}).Increment(num_changed);
 }
 
+void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
+  for (std::string field : fields) {
+    {
+      std::lock_guard lock(impl_->fields_mutex);
       if (field.size() > 64) field = "other";
       if (!impl_->field_labels.contains(field)) {
         if (impl_->field_labels.size() + 1 < kMaxFieldLabels) {

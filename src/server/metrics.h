@@ -21,6 +21,8 @@ namespace deepinfer {
 struct AccountTotals {
   std::array<double, 4> earned_usd{};  // hit, miss, output, cache_write
   int64_t ledger_dropped = 0;          // lines that could not be written
+  int64_t traces_exported = 0;         // requests
+  int64_t traces_dropped = 0;
 };
 
 class ServerMetrics {
@@ -43,10 +45,10 @@ class ServerMetrics {
   // The engine refused what the validator let through: a defect of ours.
   void OnValidatorGap();
   void OnNanLogprobs(int64_t count);
-  void OnUnknownFields(const std::vector<std::string>& fields);
-
   // Turns with calls that came back: as they were sampled, or changed.
   void OnReplayedTurns(int32_t num_used, int32_t num_changed);
+  void OnUnknownFields(const std::vector<std::string>& fields);
+
   // Text exposition format; the present state of each engine, its persistent cache and the account.
   std::string Serialize(const std::vector<EngineStatistics>& engines,
                         const std::vector<StoreStatistics>& stores = {},

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "server/request_id.h"
+#include "server/request_times.h"
 
 namespace deepinfer {
 namespace {
@@ -22,14 +23,6 @@ std::string HostName() {
   return name;
 }
 
-int64_t Nanos(SteadyTime time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-int64_t UtcMicros(std::chrono::system_clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
-}
-
 std::optional<std::string> TextOrNothing(const std::string& text) {
   if (text.empty()) return std::nullopt;
   return text;
@@ -39,24 +32,6 @@ int64_t RetryCount(const std::string& text) {
   int64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   return error == std::errc() && end == text.data() + text.size() && count >= 0 ? count : 0;
-}
-
-// Instants in order: what the engine reports as durations is laid between what was seen here.
-LedgerTimes TimesOf(const RequestFacts& facts) {
-  LedgerTimes time;
-  const SteadyTime now = std::chrono::steady_clock::now();
-  time.recv = Nanos(facts.received);
-  time.closed = Nanos(now);
-  time.closed_utc_us = UtcMicros(std::chrono::system_clock::now());
-  time.recv_utc_us = time.closed_utc_us - (time.closed - time.recv) / 1000;
-  if (facts.admitted == SteadyTime{}) return time;
-  time.admitted = Nanos(facts.admitted);
-  if (facts.first_token == SteadyTime{}) return time;
-  time.first_token = Nanos(facts.first_token);
-  time.last_token = Nanos(facts.last_token);
-  time.prefill_start = std::min(*time.admitted + facts.queue_us * 1000, *time.first_token);
-  time.prefill_end = std::min(*time.prefill_start + facts.prefill_us * 1000, *time.first_token);
-  return time;
 }
 
 LedgerTokens TokensOf(const RequestFacts& facts) {
@@ -127,7 +102,7 @@ LedgerRecord RequestAccount::MakeRecord(const RequestFacts& facts, const ModelCa
   ids.attempt_id = MakeRandomHex128();
   ids.request_id = facts.request_id;
   ids.work_id = WorkIdOf(facts, ids.attempt_id);
-  ids.trace_id = TextOrNothing(facts.trace_id);
+  ids.trace_id = TextOrNothing(facts.trace.trace_id);
   ids.session_label = TextOrNothing(facts.session_label);
   ids.key_name = facts.key_name;
   ids.user_ns = facts.user_namespace;
@@ -183,8 +158,8 @@ std::optional<std::array<PicoSum, kNumRevenueClasses>> RequestAccount::earned() 
   return earned_;
 }
 
-void RequestAccount::Flush() {
-  if (ledger_) ledger_->Flush();
+bool RequestAccount::Flush(std::chrono::steady_clock::time_point deadline) {
+  return !ledger_ || ledger_->Flush(deadline);
 }
 
 }  // namespace deepinfer

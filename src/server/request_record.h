@@ -18,6 +18,7 @@
 #include "engine/statistics.h"
 #include "server/api_keys.h"
 #include "server/http.h"
+#include "server/trace_context.h"
 
 namespace deepinfer {
 
@@ -42,6 +43,12 @@ struct RequestFacts {
   std::string trace_id;              // of traceparent
   std::string session_label;         // of the client
   std::string user_namespace;        // keyed hash of who may share cached prefixes
+  bool is_accounted = false;  // of a generating route and past the check of its key
+  std::string work_label;     // Idempotency-Key, or a request id of the client's own
+  std::string body_hash;      // only with a ledger and without work_label
+  TraceContext trace;
+  std::string session_label;   // of the client
+  std::string user_namespace;  // keyed hash of who may share cached prefixes
 
   bool is_probe = false;  // a health check, which fails as a matter of course during a load
 
@@ -53,6 +60,8 @@ struct RequestFacts {
   std::chrono::steady_clock::time_point last_token;
   int32_t num_choices = 0;
   int64_t max_tokens = 0;
+  float temperature = 1;
+  float top_p = 1;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t disk_tokens = 0;  // part of cached_tokens that came from the persistent cache

@@ -14,6 +14,10 @@ namespace {
 AccountTotals TotalsOf(const ServerState& state) {
   AccountTotals totals;
   totals.ledger_dropped = state.account.num_dropped_lines();
+  if (state.traces) {
+    totals.traces_exported = state.traces->num_exported();
+    totals.traces_dropped = state.traces->num_dropped();
+  }
   const auto earned = state.account.earned();
   if (!earned || state.options.price_book->currency() != "USD") return totals;
   for (size_t i = 0; i < totals.earned_usd.size(); ++i) {

@@ -61,8 +61,14 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadP
   if (!options.ledger_folder.empty()) {
     DI_ASSIGN_OR_RETURN(ledger, LedgerWriter::Open({.folder = options.ledger_folder}));
   }
+  std::unique_ptr<TraceExporter> traces;
+  if (options.traces.enabled()) {
+    DI_ASSIGN_OR_RETURN(traces, TraceExporter::Open(options.traces));
+  }
   auto impl =
       std::make_unique<Impl>(std::move(options), std::move(keys), progress, std::move(ledger));
+  impl->state.traces = std::move(traces);
+  if (!impl->state.options.listens) return std::unique_ptr<Server>(new Server(std::move(impl)));
   DI_ASSIGN_OR_RETURN(impl->http, HttpServer::Start(impl->state.options.http, &impl->handler));
   Log(LogLevel::kInfo, "server.listening",
       {{"scheme", impl->state.options.http.tls.enabled() ? "https" : "http"},
@@ -138,7 +144,12 @@ void Server::Stop() {
   impl_->state.generations.WaitZero();
   impl_->state.stream_pool.Stop();
   impl_->throughput_log.reset();
-  impl_->state.account.Flush();
+  if (impl_->state.traces) impl_->state.traces->Stop();
+  // A disk that hangs must not keep the process.
+  if (!impl_->state.account.Flush(std::chrono::steady_clock::now() + kFlushTime)) {
+    Log(LogLevel::kError, "ledger.not_flushed",
+        {{"dropped", impl_->state.account.num_dropped_lines()}});
+  }
 }
 
 }  // namespace deepinfer

@@ -62,19 +62,6 @@ void AddRateHeaders(std::string_view kind, const RateLimit::Answer& rate,
       {fmt::format("x-ratelimit-reset-{}", kind), fmt::format("{:.3f}s", rate.reset_s)});
 }
 
-// The trace id of a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>"; "" when it has another form.
-std::string TraceIdOf(std::string_view traceparent) {
-  constexpr size_t kBegin = 3, kLength = 32, kWhole = 55;
-  if (traceparent.size() < kWhole || traceparent[2] != '-' ||
-      traceparent[kBegin + kLength] != '-') {
-    return {};
-  }
-  const std::string_view id = traceparent.substr(kBegin, kLength);
-  if (id.find_first_not_of("0123456789abcdef") != std::string_view::npos) return {};
-  if (id.find_first_not_of('0') == std::string_view::npos) return {};
-  return std::string(id);
-}
-
 void LogRequest(const RequestFacts& facts) {
   const auto millis = [](int64_t us) { return static_cast<double>(us) / 1000.0; };
   const double e2e_ms = std::chrono::duration<double, std::milli>(facts.outcome.duration).count();
@@ -101,7 +88,7 @@ void LogRequest(const RequestFacts& facts) {
 }
 
 // What the ledger says about a request beside its tokens (economics.md §3).
-void NoteAccount(const HttpRequest& request) {
+void NoteAccount(const ServerState& state, HttpRequest& request) {
   constexpr size_t kMostLabel = 256;
   const auto label = [&](std::string_view name) {
     return std::string(request.Header(name).substr(0, kMostLabel));
@@ -112,11 +99,16 @@ void NoteAccount(const HttpRequest& request) {
   }
   std::string session = label("x-deepseek-harness-session-id");
   if (session.empty()) session = label("X-Correlation-ID");
+  TraceContext trace = ParseTraceparent(request.Header("traceparent"));
+  if (state.traces && trace.sampled) {
+    BeginSpan(&trace);
+    request.answer_headers.push_back({"traceparent", FormatTraceparent(trace)});
+  }
   request.record->Update([&](RequestFacts& facts) {
     facts.is_accounted = true;
     facts.work_label = std::move(work);
     facts.session_label = std::move(session);
-    facts.trace_id = TraceIdOf(request.Header("traceparent"));
+    facts.trace = std::move(trace);
   });
 }
 
@@ -178,6 +170,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
     state->metrics.OnRequest(facts);
     const auto model = state->model();
     state->account.Record(facts, model == nullptr ? nullptr : &model->context.card);
+    if (state->traces) state->traces->Record(facts);
     if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
   });
   request.route = match.route;
@@ -208,7 +201,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
                                          : "Unknown URL " + Shown(request.path)));
   }
   if (auto refusal = CheckKey(request)) return refusal;
-  if (match.route->generates) NoteAccount(request);
+  if (match.route->generates) NoteAccount(*state_, request);
   if (auto refusal = CheckState(request)) return refusal;
   if (request.key != nullptr && match.route->generates) return CheckLimits(request);
   return std::nullopt;

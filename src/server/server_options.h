@@ -14,6 +14,7 @@
 #include "server/chat_response.h"
 #include "server/http.h"
 #include "server/metrics_compat.h"
+#include "server/trace_exporter.h"
 
 namespace deepinfer {
 
@@ -28,6 +29,7 @@ struct CorsOptions {
 
 struct ServerOptions {
   HttpServerOptions http;
+  bool listens = true;  // false: requests come through Server::handler alone
 
   std::string api_key_file;
   std::vector<std::string> api_keys;
@@ -43,9 +45,9 @@ struct ServerOptions {
   int32_t max_completions_logprobs = 1000;
   bool raw_prompt_specials = true;
   CacheControlOptions cache;
+  bool exact_replay = true;
   std::vector<int32_t> global_ban;  // ids no request may sample
   StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
-  bool exact_replay = true;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool usage_extension = true;
   bool per_request_metrics = false;
@@ -62,6 +64,8 @@ struct ServerOptions {
   MetricsCompat metrics_compat = MetricsCompat::kVllm;
   LogRequests log_requests = LogRequests::kMeta;
   std::chrono::milliseconds throughput_log_interval{5'000};  // 0: off
+
+  TraceOptions traces;
 
   std::string ledger_folder;                    // "": no ledger
   std::string run_id;                           // label of ledger lines
