@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -23,6 +23,8 @@ namespace deepinfer {
 namespace {
 
 constexpr std::chrono::milliseconds kFollowInterval{200};
+// For grades to reach the disk.
+constexpr std::chrono::seconds kWriteTime{60};
 
 constexpr const char* kTailHeader =
     "received                     route                   status   cached computed generated"
@@ -113,9 +115,10 @@ void WarnOfTornLines(const LedgerReadStats& stats) {
 }  // namespace
 
 Status PrintLedgerTail(const std::string& path, const LedgerTailOptions& options) {
-  std::deque<std::string> rows;
+  // By reception: files are one per process and hour, and lines come when requests end.
+  std::multimap<int64_t, std::string> rows;
   const auto print_rows = [&rows]() -> Status {
-    for (const std::string& row : rows) DI_RETURN_IF_ERROR(PrintLine(row));
+    for (const auto& [received_us, row] : rows) DI_RETURN_IF_ERROR(PrintLine(row));
     rows.clear();
     return OkStatus();
   };
@@ -123,8 +126,8 @@ Status PrintLedgerTail(const std::string& path, const LedgerTailOptions& options
   LedgerFollower follower(path);
   const auto take = [&](const std::string&, const std::string& text, ParsedLine line) {
     if (line.kind != LineKind::kLedger) return OkStatus();
-    rows.push_back(options.json ? text : TailRow(line.ledger));
-    if (is_first && rows.size() > options.num_lines) rows.pop_front();
+    rows.emplace(line.ledger.time.recv_utc_us, options.json ? text : TailRow(line.ledger));
+    if (is_first && rows.size() > options.num_lines) rows.erase(rows.begin());
     return OkStatus();
   };
   if (!options.json) DI_RETURN_IF_ERROR(PrintLine(kTailHeader));
@@ -220,8 +223,9 @@ Status GradeLedger(const std::string& folder, const std::string& checker,
       LedgerWriter::Open(
           {.folder = folder, .max_queued_lines = grades.size() + 1, .utc_now_us = {}}));
   for (std::string& grade : grades) writer->Append(std::move(grade));
-  writer->Flush();
-  if (writer->num_dropped() > 0) return Unavailable(folder + ": not all grades could be written");
+  const bool written = writer->Flush(std::chrono::steady_clock::now() + kWriteTime);
+  if (!written || writer->num_dropped() > 0)
+    return Unavailable(folder + ": not all grades could be written");
   return PrintLine(fmt::format("{} grades written", writer->num_written()));
 }
 

@@ -66,9 +66,14 @@ void LedgerWriter::Append(std::string line) {
   changed_.notify_all();
 }
 
-void LedgerWriter::Flush() {
+bool LedgerWriter::Flush(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return queue_.empty() && !writing_; });
+  if (changed_.wait_until(lock, deadline, [this] { return queue_.empty() && !writing_; })) {
+    return true;
+  }
+  num_dropped_.fetch_add(std::ssize(queue_), std::memory_order_relaxed);
+  queue_.clear();
+  return false;
 }
 
 void LedgerWriter::Loop() {

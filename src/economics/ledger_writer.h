@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +39,9 @@ class LedgerWriter {
   // line: without a newline. Never blocks; a full queue drops it.
   void Append(std::string line);
 
-  // Waits until all lines so far are written or dropped.
-  void Flush();
+  // Waits until all lines so far are written or dropped; at the deadline drops those that no write
+  // has begun with, and is false.
+  bool Flush(std::chrono::steady_clock::time_point deadline);
 
   int64_t num_written() const { return num_written_.load(std::memory_order_relaxed); }
   int64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }

@@ -43,8 +43,8 @@ class RequestAccount {
   // Pico-units by class since the start; nothing without a price book.
   std::optional<std::array<PicoSum, kNumRevenueClasses>> earned() const;
   int64_t num_dropped_lines() const { return ledger_ ? ledger_->num_dropped() : 0; }
-  // Waits until every line so far is in its file.
-  void Flush();
+  // Waits until every line so far is in its file; false when the deadline came first.
+  bool Flush(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct Work {

@@ -130,7 +130,7 @@ void Server::Drain(std::chrono::steady_clock::time_point deadline) {
   // What the engine has finished is still to be accounted for and written out.
   const auto flush_deadline = std::max(deadline, std::chrono::steady_clock::now()) + kFlushTime;
   impl_->state.generations.WaitZeroUntil(flush_deadline);
-  impl_->http->WaitIdle(flush_deadline);
+  if (impl_->http) impl_->http->WaitIdle(flush_deadline);
 }
 
 void Server::Stop() {

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,10 @@ std::string LineOf(int number) {
   LedgerRecord record = ExampleRecord();
   record.ids.attempt_id = std::to_string(number);
   return FormatLedgerLine(record);
+}
+
+std::chrono::steady_clock::time_point Soon() {
+  return std::chrono::steady_clock::now() + std::chrono::seconds(30);
 }
 
 std::vector<std::string> AttemptsIn(const std::string& folder, LedgerReadStats* stats) {
@@ -52,7 +58,7 @@ TEST(LedgerWriter, WritesLinesInOrderFromManyThreads) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    writer->Flush();
+    EXPECT_TRUE(writer->Flush(Soon()));
     EXPECT_EQ(writer->num_written(), 200);
     EXPECT_EQ(writer->num_dropped(), 0);
   }
@@ -75,7 +81,7 @@ TEST(LedgerWriter, EveryHourHasAFileOfItsOwn) {
         LedgerWriter::Open({.folder = dir.path(), .utc_now_us = [&] { return now.load(); }})
             .value();
     writer->Append(LineOf(1));
-    writer->Flush();
+    EXPECT_TRUE(writer->Flush(Soon()));
     now += 2'000'000;
     writer->Append(LineOf(2));
   }
@@ -95,16 +101,16 @@ TEST(LedgerWriter, AFullDiskDropsWholeLinesAndCountsThem) {
   {
     const auto writer = LedgerWriter::Open({.folder = dir.path()}).value();
     writer->Append(LineOf(1));
-    writer->Flush();
+    EXPECT_TRUE(writer->Flush(Soon()));
     // Room for half of the next line.
     const rlimit tight{LineOf(1).size() * 3 / 2, before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
     writer->Append(LineOf(2));
-    writer->Flush();
+    EXPECT_TRUE(writer->Flush(Soon()));
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     EXPECT_EQ(writer->num_dropped(), 1);
     writer->Append(LineOf(3));
-    writer->Flush();
+    EXPECT_TRUE(writer->Flush(Soon()));
     EXPECT_EQ(writer->num_written(), 2);
   }
   LedgerReadStats stats;
@@ -116,8 +122,32 @@ TEST(LedgerWriter, AFullQueueDropsAndNeverBlocks) {
   const TempDir dir;
   const auto writer = LedgerWriter::Open({.folder = dir.path(), .max_queued_lines = 0}).value();
   writer->Append(LineOf(1));
-  writer->Flush();
+  EXPECT_TRUE(writer->Flush(Soon()));
   EXPECT_EQ(writer->num_dropped(), 1);
+}
+
+TEST(LedgerWriter, AWriteThatHangsHoldsNobodyBeyondTheDeadline) {
+  const TempDir dir;
+  std::promise<void> reached;
+  std::promise<void> released;
+  {
+    const auto writer = LedgerWriter::Open({.folder = dir.path(),
+                                            .utc_now_us =
+                                                [&] {
+                                                  reached.set_value();
+                                                  released.get_future().wait();
+                                                  return int64_t{0};
+                                                }})
+                            .value();
+    writer->Append(LineOf(1));
+    reached.get_future().wait();
+    writer->Append(LineOf(2));
+    EXPECT_FALSE(writer->Flush(std::chrono::steady_clock::now()));
+    EXPECT_EQ(writer->num_dropped(), 1);
+    released.set_value();
+  }
+  LedgerReadStats stats;
+  EXPECT_EQ(AttemptsIn(dir.path(), &stats), std::vector<std::string>{"1"});
 }
 
 TEST(LedgerWriter, AFolderThatCannotBeWrittenIsRefused) {
@@ -135,7 +165,7 @@ TEST(LedgerWriter, AKilledProcessLeavesWholeLines) {
     const auto writer = LedgerWriter::Open({.folder = dir.path()}).value();
     for (int i = 0;; ++i) {
       writer->Append(LineOf(i));
-      if (i % 16 == 0) writer->Flush();
+      if (i % 16 == 0) (void)writer->Flush(Soon());
       if (i == 64 && write(ready[1], "x", 1) != 1) _exit(1);
     }
   }
