@@ -194,6 +194,10 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
     facts.top_p = plan_.requests.front().sampling.top_p;
     facts.user_namespace = UserNamespace(plan_.requests.front().cache_scope);
   });
+  if (state_.options.debug_endpoints) {
+    const EngineRequest& first = plan_.requests.front();
+    state_.prefixes.Begin(exchange_->request().request_id, first.cache_scope, first.prompt_ids);
+  }
 }
 
 void Generation::NameWork() {
@@ -422,6 +426,9 @@ void Generation::Account(bool cancelled) {
   });
   ChargeKey(copy.completion_tokens + copy.wasted_tokens);
   state_.metrics.OnGeneration(copy);
+  if (state_.options.debug_endpoints) {
+    state_.prefixes.End(copy.request_id, counters.cached_tokens, counters.replayed_tokens);
+  }
 }
 
 void Generation::CloseIfEnded() {

@@ -61,5 +61,6 @@ RouteHandler HandleLive, HandleHealth, HandleReady, HandleHealthGenerate;  // ro
 RouteHandler HandleVersion, HandleMetrics, HandleOpenApi;                  // routes_info.cc
 RouteHandler HandleChatPage, HandleDashboardPage, HandleWebAsset;          // routes_web.cc
 RouteHandler HandleProfile;                                                // routes_profile.cc
+RouteHandler HandleDebugPrefix;                                            // routes_debug.cc
 
 }  // namespace deepinfer

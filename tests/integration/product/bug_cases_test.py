@@ -44,7 +44,8 @@ def events_of(raw):
 class BugCases(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--enable-test-hooks", "--replay", "exact", "--max-num-seqs", "16")
+        cls.server = Server("--enable-test-hooks", "--replay", "exact", "--max-num-seqs", "16",
+                            "--debug-endpoints")
         cls.addClassCleanup(cls.server.__exit__)
 
     def post(self, path, body, status=200, server=None):
@@ -148,7 +149,6 @@ class BugCases(unittest.TestCase):
         for turn in range(3):
             self.assertIn("Round %d." % turn, rendered["prompt"])
 
-    # --- D: usage counts of the Messages API
     # --- J: caches of agents
 
     def agent_round(self, messages, turn, **fields):
@@ -243,6 +243,7 @@ class BugCases(unittest.TestCase):
         self.assertEqual(report["cached_tokens"], usage["deepinfer"]["cached_tokens"])
         self.assertEqual(request(self.server, "GET", "/debug/prefix/unknown")[0], 404)
 
+    # --- D: usage counts of the Messages API
 
     def messages_body(self, text, **fields):
         return {"model": "deepinfer-tiny", "max_tokens": 4, "temperature": 0, "system": text + LONG,

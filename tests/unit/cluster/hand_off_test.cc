@@ -368,5 +368,55 @@ TEST_F(SlowSender, ThatIsLostGivesItsLandingBackAndAnotherMayCome) {
   ExpectNothingHeld();
 }
 
+class BothPending : public SlowSender, public ::testing::WithParamInterface<bool> {};
+
+// One request waits for the rest of its state, which holds the landing memory that the state of
+// another, sent by a real worker, waits for.
+TEST_P(BothPending, E10_AbortWithAReceiveAndASendPending) {
+  options_.landing.max_bytes = 1500;
+  Begin(kLongLeaseUs);
+  (void)ReserveKnown();
+  // Holds the rest to the end: the send stays pending when the receive is gone.
+  EngineRequest filler = Request();
+  filler.request_id = "s";
+  TokenCollector filler_answer;
+  ASSERT_TRUE(decode_->remote->SubmitDecode(filler, filler_answer.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return Reserve(1, 400, "s").refused().empty(); }));
+  EngineRequest other = Request();
+  other.request_id = "q";
+  TokenCollector other_answer;
+  ASSERT_TRUE(decode_->remote->SubmitDecode(other, other_answer.Sink()).ok());
+  ASSERT_TRUE(prefill_->remote->SubmitPrefill(other, decode_->endpoint, prompt_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == 1; }));
+  FinishPrompt(1400);
+  ASSERT_TRUE(Eventually([&] { return prefill_->counters().pins_acquired == 1; }));
+  EXPECT_EQ(prefill_->counters().pins_released, 0);
+  EXPECT_EQ(decode_->counters().tickets_released, 0);
+
+  const auto cancel_receive = [&] {
+    decode_->remote->Cancel("r");
+    EXPECT_EQ(answer_.Wait().finish, FinishReason::kCancelled);
+  };
+  const auto cancel_send = [&] {
+    prefill_->remote->Cancel("q");
+    decode_->remote->Cancel("q");
+    EXPECT_EQ(other_answer.Wait().finish, FinishReason::kCancelled);
+  };
+  if (GetParam()) {
+    cancel_receive();
+    cancel_send();
+  } else {
+    cancel_send();
+    cancel_receive();
+  }
+  decode_->remote->Cancel("s");
+  EXPECT_EQ(filler_answer.Wait().finish, FinishReason::kCancelled);
+  session_.reset();
+  ExpectNothingHeld();
+  EXPECT_EQ(decode_->engine.num_taken(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, BothPending, ::testing::Bool());
+
 }  // namespace
 }  // namespace deepinfer
