@@ -6,9 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/effective_config.h"
-#include "cli/engine_loading.h"
 #include "cli/serving.h"
-#include "cluster/in_process_worker.h"
 
 namespace deepinfer {
 namespace {
@@ -28,9 +26,9 @@ class ServeCommand final : public Command {
 
   int Run(const FlagOrigins& origins) override {
     flags_.server.config_hash = ConfigHash(EffectiveConfig(*app_, origins));
-    const Status status =
-        RunServing(&flags_, [this](const std::filesystem::path& dir, LoadProgress* progress,
-                                   Serving* s) { return LoadParts(dir, progress, s); });
+    const Status status = RunServing(
+        &flags_, [this](const std::filesystem::path& dir, LoadProgress* progress,
+                        Serving* serving) { return LoadAllInOne(dir, flags_, progress, serving); });
     return status.ok() ? kExitOk : ReportFailure(status);
   }
 

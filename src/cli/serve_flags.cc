@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/sha256.h"
 #include "cli/build_info.h"
@@ -71,8 +73,6 @@ void ServeFlags::RegisterListen(CLI::App* c) {
   c->add_option("--host", h.host, "Address to listen on")->capture_default_str();
   c->add_option("--port", h.port, "TCP port; 0 = chosen by the system")->capture_default_str();
   c->add_option("--uds", h.uds_path, "Also listen on this Unix socket");
-  c->add_option("--max-connections", h.max_connections, "Open connections; more get 503")
-      ->check(CLI::PositiveNumber)
   c->add_option("--ssl-certfile", h.tls.certificate_file,
                 "PEM certificate with its chain: the TCP port speaks TLS");
   c->add_option("--ssl-keyfile", h.tls.key_file, "PEM key of --ssl-certfile, not encrypted");
@@ -80,6 +80,8 @@ void ServeFlags::RegisterListen(CLI::App* c) {
                 "PEM authorities: clients must show a certificate that one of them signed");
   c->add_option("--ssl-ciphers", h.tls.ciphers, "Ciphers of TLS 1.2 in OpenSSL's notation");
   c->add_flag("--enable-ssl-refresh", ssl_refresh_, "Read the files again when they change");
+  c->add_option("--max-connections", h.max_connections, "Open connections; more get 503")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   c->add_option("--max-body", h.max_body_bytes, "Largest request body, bytes")
       ->capture_default_str();
@@ -180,6 +182,8 @@ void ServeFlags::RegisterApi(CLI::App* c) {
          "Messages: tool_choice any forces a call, or means auto");
   Choice(c, "--anthropic-prefill", &anthropic_prefill_, {"on", "off"},
          "Messages: continue a final assistant message");
+  Choice(c, "--exact-replay", &exact_replay_, {"on", "off"},
+         "Render turns with tool calls as they were sampled when clients send them back");
   Choice(c, "--raw-prompt-specials", &raw_prompt_specials_, {"on", "off"},
          "Raw prompts recognise special-token strings");
 }
@@ -189,8 +193,6 @@ void ServeFlags::RegisterGrammars(CLI::App* c) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   c->add_option("--grammar-timeout", grammar_timeout_s_, "Seconds that one compilation may take")
-  Choice(c, "--exact-replay", &exact_replay_, {"on", "off"},
-         "Render turns with tool calls as they were sampled when clients send them back");
       ->check(Seconds(kLeastTimeoutS))
       ->capture_default_str();
   c->add_option("--grammar-max-mb", grammar_max_mb_, "Largest compiled grammar, MiB")
@@ -235,12 +237,12 @@ void ServeFlags::RegisterAccount(CLI::App* c) {
       ->capture_default_str();
   Choice(c, "--web-pages", &web_pages_, {"auto", "on", "off"},
          "Chat page and dashboard; auto: where only this machine can reach the server");
-  c->add_option("--run-id", server.run_id, "Label of the lines of this run");
-}
   c->add_option("--otlp-traces-endpoint", server.traces.endpoint,
                 "Collector for traces of requests, as http://host:4318/v1/traces");
   c->add_option("--trace-file", server.traces.file,
                 "File for traces of requests in place of a collector, one export a line");
+  c->add_option("--run-id", server.run_id, "Label of the lines of this run");
+}
 
 void ServeFlags::RegisterOperations(CLI::App* c) {
   c->add_option("--timeout", timeout_s_, "Longest wait and run of a request, seconds")
@@ -400,12 +402,6 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
                       : reasoning_field_ == "reasoning" ? ReasoningField::kReasoning
                                                         : ReasoningField::kReasoningContent;
   s.usage_extension = usage_extension_ == "on";
-  s.raw_prompt_specials = raw_prompt_specials_ == "on";
-  s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
-  s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
-  s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
-  if (price_book_ != "none") {
-    DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
   // The switch that instrumentation of all languages shares.
   const char* const opt_in = std::getenv("OTEL_SEMCONV_STABILITY_OPT_IN");
   s.traces.newer_names =
@@ -414,6 +410,12 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   constexpr std::chrono::seconds kTlsRefreshInterval{1};
   if (ssl_refresh_) s.http.tls.refresh_interval = kTlsRefreshInterval;
   s.exact_replay = exact_replay_ == "on";
+  s.raw_prompt_specials = raw_prompt_specials_ == "on";
+  s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
+  s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
+  s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
+  if (price_book_ != "none") {
+    DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
     s.price_book = std::make_shared<const PriceBook>(std::move(book));
   }
   s.request_timeout = Milliseconds(timeout_s_);

@@ -9,13 +9,34 @@
 #include "cli/command.h"
 #include "cli/io.h"
 #include "cli/stop_signals.h"
+#include "cluster/in_process_worker.h"
 
 namespace deepinfer {
 
 namespace {
 
-Status Load(const std::filesystem::path& dir, const LoadParts& load_parts, LoadProgress* progress,
-            Serving* serving, Server* server) {
+void DrainAndStop(double timeout_s, Server* server, StopSignals* signals) {
+  Log(LogLevel::kInfo, "server.draining", {{"timeout_s", timeout_s}});
+  const auto deadline = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
+  std::atomic<bool> drained{false};
+  std::thread drain([&] {
+    server->Drain(deadline);
+    drained.store(true, std::memory_order_release);
+  });
+  while (!drained.load(std::memory_order_acquire)) {
+    if (!signals->WaitFor(std::chrono::milliseconds(20))) continue;
+    Log(LogLevel::kWarning, "server.stopping", {{"reason", "second signal"}});
+    server->Drain(std::chrono::steady_clock::now());
+  }
+  drain.join();
+  Log(LogLevel::kInfo, "server.stopped");
+}
+
+}  // namespace
+
+Status LoadAndAttach(const std::filesystem::path& dir, const LoadParts& load_parts,
+                     LoadProgress* progress, Serving* serving, Server* server) {
   Status status = load_parts(dir, progress, serving);
   const Result<std::string> text = ReadTextFile(dir / "tokenizer.json");
   if (status.ok()) status = text.status();
@@ -38,25 +59,21 @@ Status Load(const std::filesystem::path& dir, const LoadParts& load_parts, LoadP
   return OkStatus();
 }
 
-void DrainAndStop(double timeout_s, Server* server, StopSignals* signals) {
-  Log(LogLevel::kInfo, "server.draining", {{"timeout_s", timeout_s}});
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000));
-  std::atomic<bool> drained{false};
-  std::thread drain([&] {
-    server->Drain(deadline);
-    drained.store(true, std::memory_order_release);
-  });
-  while (!drained.load(std::memory_order_acquire)) {
-    if (!signals->WaitFor(std::chrono::milliseconds(20))) continue;
-    Log(LogLevel::kWarning, "server.stopping", {{"reason", "second signal"}});
-    server->Drain(std::chrono::steady_clock::now());
-  }
-  drain.join();
-  Log(LogLevel::kInfo, "server.stopped");
+Status LoadAllInOne(const std::filesystem::path& dir, const ServeFlags& flags,
+                    LoadProgress* progress, Serving* serving) {
+  DI_ASSIGN_OR_RETURN(
+      std::unique_ptr<Worker> worker,
+      LoadInProcessWorker(dir, flags, flags.server.served_model_names.front(), WorkerRole::kAll,
+                          progress, &serving->engine, &serving->clock));
+  DI_ASSIGN_OR_RETURN(serving->special, SpecialTokens::Resolve(*serving->engine.bundle.tokenizer));
+  serving->cache_secret = serving->engine.cache->secret;
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::move(worker));
+  GatewayOptions options;
+  options.max_queued_requests = flags.engine.max_queued_requests;
+  serving->gateway = std::make_unique<Gateway>(options, std::move(workers), &serving->clock);
+  return OkStatus();
 }
-
-}  // namespace
 
 Status RunServing(ServeFlags* flags, const LoadParts& load_parts) {
   InitLogging(flags->log_level(), flags->log_format());
@@ -73,7 +90,7 @@ Status RunServing(ServeFlags* flags, const LoadParts& load_parts) {
   Status load_status;
   std::atomic<bool> loaded{false};
   std::thread loader([&] {
-    load_status = Load(dir, load_parts, &progress, &serving, server.get());
+    load_status = LoadAndAttach(dir, load_parts, &progress, &serving, server.get());
     loaded.store(true, std::memory_order_release);
   });
   bool load_seen = false, stop = false;

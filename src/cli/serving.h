@@ -35,6 +35,14 @@ struct Serving {
 using LoadParts = std::function<Status(const std::filesystem::path& dir, LoadProgress* progress,
                                        Serving* serving)>;
 
+// The all-in-one server: engine and workers in this process.
+Status LoadAllInOne(const std::filesystem::path& dir, const ServeFlags& flags,
+                    LoadProgress* progress, Serving* serving);
+
+// Loads and makes `server` serve what was loaded; a failure is its failure too.
+Status LoadAndAttach(const std::filesystem::path& dir, const LoadParts& load_parts,
+                     LoadProgress* progress, Serving* serving, Server* server);
+
 // Serves until the first stop signal and drains then; the second stops at once.
 Status RunServing(ServeFlags* flags, const LoadParts& load_parts);
 

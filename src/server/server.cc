@@ -81,7 +81,9 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() { Stop(); }
 
-uint16_t Server::port() const { return impl_->http->port(); }
+uint16_t Server::port() const { return impl_->http ? impl_->http->port() : 0; }
+
+HttpHandler* Server::handler() { return &impl_->handler; }
 
 void Server::Attach(ModelContext model) {
   ServerState* const state = &impl_->state;
@@ -121,7 +123,7 @@ void Server::SetFailed(Status status) {
 
 void Server::Drain(std::chrono::steady_clock::time_point deadline) {
   impl_->state.draining.store(true, std::memory_order_release);
-  impl_->http->SetDraining();
+  if (impl_->http) impl_->http->SetDraining();
   if (const auto model = impl_->state.model()) {
     const auto since_epoch =
         std::chrono::duration_cast<std::chrono::microseconds>(deadline.time_since_epoch());
@@ -138,7 +140,7 @@ void Server::Stop() {
   if (std::exchange(impl_->stopped, true)) return;
   impl_->state.draining.store(true, std::memory_order_release);
   // Requests in preparation still submit; they find their client gone and cancel at once.
-  impl_->http->Stop();
+  if (impl_->http) impl_->http->Stop();
   impl_->state.prepare_pool.Stop();
   impl_->state.tokenize_pool.Stop();
   impl_->state.generations.WaitZero();

@@ -24,7 +24,12 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
+  // 0 for one that does not listen.
   uint16_t port() const;
+
+  // What every request goes through, wherever it comes from. Nothing may use it once Stop is
+  // called.
+  HttpHandler* handler();
 
   // The model is ready. Called at most once.
   void Attach(ModelContext model);
