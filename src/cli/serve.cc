@@ -33,18 +33,6 @@ class ServeCommand final : public Command {
   }
 
  private:
-  Status LoadParts(const std::filesystem::path& dir, LoadProgress* progress, Serving* s) {
-    DI_ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker,
-                        LoadInProcessWorker(dir, flags_, flags_.server.served_model_names.front(),
-                                            WorkerRole::kAll, progress, &s->engine, &s->clock));
-    DI_ASSIGN_OR_RETURN(s->special, SpecialTokens::Resolve(*s->engine.bundle.tokenizer));
-    s->cache_secret = s->engine.cache->secret;
-    std::vector<std::unique_ptr<Worker>> workers;
-    workers.push_back(std::move(worker));
-    s->gateway = std::make_unique<Gateway>(flags_.gateway_options(), std::move(workers), &s->clock);
-    return OkStatus();
-  }
-
   CLI::App* app_ = nullptr;
   ServeFlags flags_;
 };

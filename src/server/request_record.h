@@ -40,12 +40,6 @@ struct RequestFacts {
   std::string work_label;            // Idempotency-Key, or a request id of the client's own
   std::string body_hash;             // only with a ledger and without work_label
   std::optional<Sha256Digest> work;  // of a request with an Idempotency-Key (server/work_names.h)
-  std::string trace_id;              // of traceparent
-  std::string session_label;         // of the client
-  std::string user_namespace;        // keyed hash of who may share cached prefixes
-  bool is_accounted = false;  // of a generating route and past the check of its key
-  std::string work_label;     // Idempotency-Key, or a request id of the client's own
-  std::string body_hash;      // only with a ledger and without work_label
   TraceContext trace;
   std::string session_label;   // of the client
   std::string user_namespace;  // keyed hash of who may share cached prefixes
