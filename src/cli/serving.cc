@@ -69,9 +69,8 @@ Status LoadAllInOne(const std::filesystem::path& dir, const ServeFlags& flags,
   serving->cache_secret = serving->engine.cache->secret;
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(std::move(worker));
-  GatewayOptions options;
-  options.max_queued_requests = flags.engine.max_queued_requests;
-  serving->gateway = std::make_unique<Gateway>(options, std::move(workers), &serving->clock);
+  serving->gateway =
+      std::make_unique<Gateway>(flags.gateway_options(), std::move(workers), &serving->clock);
   return OkStatus();
 }
 
