@@ -31,9 +31,9 @@ SCHEMA = cluster_support.WHOLE[1][1]["response_format"]
 # Path and body: an answer at temperature 0, a sampled one without a seed, a long prompt, a grammar,
 # and one that is not streamed.
 REQUESTS = [
-    ("/v1/completions", {"prompt": "Count from one to fifty.", "max_tokens": 400, "stream": True,
+    ("/v1/completions", {"prompt": "Count from one to fifty.", "max_tokens": 300, "stream": True,
                          "ignore_eos": True, "temperature": 0}),
-    ("/v1/completions", {"prompt": "Write a story.", "max_tokens": 400, "stream": True,
+    ("/v1/completions", {"prompt": "Write a story.", "max_tokens": 300, "stream": True,
                          "ignore_eos": True, "temperature": 1}),
     ("/v1/completions", {"prompt": LONG, "max_tokens": 40, "stream": True, "ignore_eos": True,
                          "temperature": 1, "seed": 5}),
@@ -55,9 +55,9 @@ ROWS = [
     ("first", "decode", "kill", 20, True),
     ("first", "gateway", "kill", 20, False),
     ("decode", "prefill", "kill", 20, False),
-    ("decode", "decode", "kill", 20, True),
+    ("decode", "decode", "kill", 20, False),
     ("decode", "gateway", "kill", 20, True),
-    ("decode", "registry", "kill", 20, True),
+    ("decode", "registry", "kill", 20, False),
     ("prefill", "registry", "kill", 20, False),
     ("prefill", "prefill", "stop", 20, False),
     ("first", "decode", "stop", 20, False),
