@@ -120,6 +120,8 @@ TEST_F(GatewayLoss, OtherWorkIsNotFoundAndTheRunStays) {
   EXPECT_EQ(second_->Adopt(Request("b", "other"), out_.Sink()).code(), StatusCode::kNotFound);
   EXPECT_FALSE(out_.done());
   EXPECT_TRUE(second_->Adopt(Request("c"), out_.Sink()).ok());
+  engine_.Send(0, 2, {12}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 
 TEST_F(GatewayLoss, ARunWhoseGatewayLivesIsNotTakenAway) {
