@@ -6,7 +6,6 @@
 
 #include "engine/statistics.h"
 #include "sched/verify_calibration.h"
-#include "sched/verify_length.h"
 
 namespace deepinfer {
 
@@ -48,9 +47,14 @@ double Drafter::Calibrated(float raw, int32_t k) const {
                               t.empty() ? 1.0 : t[static_cast<size_t>(k)]);
 }
 
-void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* masks,
+double Drafter::Acceptance(double confidence, const StepItem& item) const {
+  if (options_.verify != VerifyPolicy::kScheduled) return confidence;
+  return 0.5 * (confidence + item.acceptance_rate);
+}
+
+void Drafter::Draft(std::span<StepItem> items, const VerifyBudget& budget, SideWork* masks,
                     DecisionContext* context) {
-  if (max_drafts <= 0) return;
+  if (budget.most_drafts <= 0) return;
   std::vector<Candidate> candidates;
   std::vector<DraftSequence> sequences;
   int32_t most = 0;
@@ -64,17 +68,13 @@ void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* mas
     most = std::max(most, candidates.back().max_drafts);
   }
   if (candidates.empty() || !InjectPending(candidates).ok()) return;
-  most = static_cast<int32_t>(std::min<int64_t>(most, max_drafts));
+  most = static_cast<int32_t>(std::min<int64_t>(most, budget.most_drafts));
   if (!draft_model_.Draft(sequences, most, &rows_).ok()) return;
   for (Candidate& c : candidates) c.open = rows_.status[c.row].ok();
   masks->Finish();
-  Propose(candidates, max_drafts, context);
+  Propose(candidates, budget, context);
 
-  std::vector<DraftSurvivals> survivals;
-  for (const Candidate& c : candidates) {
-    survivals.push_back({c.item->sequence->id, SurvivalsOf(c.item->drafts.confidence)});
-  }
-  std::vector<int32_t> lengths = AllocateDrafts(survivals, max_drafts);
+  const std::vector<int32_t> lengths = AdmitDrafts(CurrentSurvivals(candidates), budget).lengths;
   for (const Candidate& c : candidates) {
     StepItem& item = *c.item;
     const bool forced = !item.sequence->request.forced_accepts.empty();
@@ -85,7 +85,7 @@ void Drafter::Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* mas
   }
 }
 
-void Drafter::Propose(std::span<Candidate> candidates, int64_t max_drafts,
+void Drafter::Propose(std::span<Candidate> candidates, const VerifyBudget& budget,
                       DecisionContext* context) {
   std::vector<int32_t> previous;
   for (const Candidate& c : candidates) {
@@ -93,7 +93,7 @@ void Drafter::Propose(std::span<Candidate> candidates, int64_t max_drafts,
   }
   for (int32_t k = 0; k < rows_.num_drafts; ++k) {
     for (Candidate& c : candidates) c.open = c.open && k < c.max_drafts;
-    if (k > 0) CloseHopeless(candidates, max_drafts);
+    if (k > 0) CloseHopeless(candidates, budget);
     if (std::none_of(candidates.begin(), candidates.end(), [](const auto& c) { return c.open; })) {
       return;
     }
@@ -106,19 +106,30 @@ void Drafter::Propose(std::span<Candidate> candidates, int64_t max_drafts,
   }
 }
 
-void Drafter::CloseHopeless(std::span<Candidate> candidates, int64_t max_drafts) {
-  std::vector<double> survivals;
+std::vector<DraftSurvivals> Drafter::CurrentSurvivals(std::span<const Candidate> candidates) {
+  std::vector<DraftSurvivals> survivals;
   for (const Candidate& c : candidates) {
-    const std::vector<double> own = SurvivalsOf(c.item->drafts.confidence);
-    survivals.insert(survivals.end(), own.begin(), own.end());
+    survivals.push_back({c.item->sequence->id, SurvivalsOf(c.item->drafts.acceptance)});
   }
-  if (static_cast<int64_t>(survivals.size()) < max_drafts) return;
-  const auto last = survivals.begin() + static_cast<std::ptrdiff_t>(max_drafts - 1);
-  std::nth_element(survivals.begin(), last, survivals.end(), std::greater<>());
+  return survivals;
+}
+
+void Drafter::CloseHopeless(std::span<Candidate> candidates, const VerifyBudget& budget) {
+  const std::vector<DraftSurvivals> current = CurrentSurvivals(candidates);
+  double least = AdmitDrafts(current, budget).least_survival;
+  std::vector<double> all;
+  for (const DraftSurvivals& r : current) {
+    all.insert(all.end(), r.survivals.begin(), r.survivals.end());
+  }
+  if (static_cast<int64_t>(all.size()) >= budget.most_drafts) {
+    const auto last = all.begin() + static_cast<std::ptrdiff_t>(budget.most_drafts - 1);
+    std::nth_element(all.begin(), last, all.end(), std::greater<>());
+    least = std::max(least, *last);
+  }
   for (Candidate& c : candidates) {
     // A later draft survives no better than the one before it, and ties go to earlier drafts.
     const bool forced = !c.item->sequence->request.forced_accepts.empty();
-    c.open = c.open && (forced || SurvivalsOf(c.item->drafts.confidence).back() > *last);
+    c.open = c.open && (forced || current[c.row].survivals.back() > least);
   }
 }
 
@@ -146,6 +157,7 @@ bool Drafter::Draw(int32_t k, Candidate* c, DecisionContext* context) {
   drafts.q.push_back(std::move(q));
   drafts.raw_confidence.push_back(raw);
   drafts.confidence.push_back(confidence);
+  drafts.acceptance.push_back(Acceptance(confidence, item));
   // Nothing follows a token that ends the answer.
   const auto num_drafts = static_cast<int32_t>(drafts.ids.size());
   int32_t stop_token_id = -1;

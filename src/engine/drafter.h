@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "engine/options.h"
 #include "engine/side_work.h"
@@ -12,6 +13,7 @@
 #include "engine/token_decision.h"
 #include "model/draft_model.h"
 #include "model/model.h"
+#include "sched/verify_length.h"
 
 namespace deepinfer {
 
@@ -23,10 +25,10 @@ class Drafter {
   // Most drafts of a step, by the model and the options.
   static int32_t MaxDrafts(const ModelConfig& config, const SpeculationOptions& options);
 
-  // Makes drafts for decode items that may verify any, chooses which are verified, at most
-  // max_drafts together, and appends their rows. What fails is verified without drafts. Finishes
-  // `masks`, the masks behind the decided tokens, before it needs one.
-  void Draft(std::span<StepItem> items, int64_t max_drafts, SideWork* masks,
+  // Makes drafts for decode items that may verify any, chooses which are verified under the budget,
+  // and appends their rows. What fails is verified without drafts. Finishes `masks`, the masks
+  // behind the decided tokens, before it needs one.
+  void Draft(std::span<StepItem> items, const VerifyBudget& budget, SideWork* masks,
              DecisionContext* context);
 
   // Keeps the hidden rows that the step committed. resource_exhausted when memory is not to be had;
@@ -40,17 +42,21 @@ class Drafter {
   struct Candidate;
 
   bool CanDraft(const StepItem& item) const;
-  // The sequential part: at most max_drafts of all candidates will be verified.
-  void Propose(std::span<Candidate> candidates, int64_t max_drafts, DecisionContext* context);
+  // The sequential part.
+  void Propose(std::span<Candidate> candidates, const VerifyBudget& budget,
+               DecisionContext* context);
   // Draws draft k + 1 of a candidate; false when it gets no more of them.
   bool Draw(int32_t k, Candidate* c, DecisionContext* context);
-  // Closes candidates whose further drafts could not be among the max_drafts best, so that the
+  // Closes candidates whose further drafts could not be admitted under the budget, so that the
   // choice is the one among all drafts.
-  static void CloseHopeless(std::span<Candidate> candidates, int64_t max_drafts);
+  static void CloseHopeless(std::span<Candidate> candidates, const VerifyBudget& budget);
+  static std::vector<DraftSurvivals> CurrentSurvivals(std::span<const Candidate> candidates);
   // Writes the draft rings up to the anchors.
   Status InjectPending(std::span<const Candidate> candidates);
   void Append(const float* hidden, int32_t start, int32_t num_rows, PendingContext* pending) const;
   double Calibrated(float raw, int32_t k) const;
+  // The confidence of a draft, with what its request showed before.
+  double Acceptance(double confidence, const StepItem& item) const;
 
   const ModelConfig& config_;
   const int32_t max_positions_;

@@ -17,6 +17,7 @@
 #include "engine/statistics.h"
 #include "engine/step_job.h"
 #include "sched/admission_queue.h"
+#include "sched/draft_policy.h"
 #include "sched/draft_time.h"
 #include "sched/load_choice.h"
 #include "sched/planner.h"
@@ -25,6 +26,16 @@ namespace deepinfer {
 
 class GrammarPool;
 class KvStore;
+
+// What all requests together tell about drafts.
+struct DraftingState {
+  // As long as nothing is known, three of four are accepted.
+  DraftCounts counts{3, 1};
+  double mean_verified = 0;  // running mean over items that drafted
+  int64_t num_drafted = 0;   // such items
+  double allowance_us = 0;   // that tries may still take
+  bool keeps_context = true;
+};
 
 struct EngineState {
   EngineState(Model* m, const EngineOptions& o, const Clock* c, std::unique_ptr<KvMemory> kv,
@@ -56,12 +67,12 @@ struct EngineState {
   StepTimeModel step_time;
   double decode_step_us = 0;  // running mean of steps with decode rows
   const int32_t max_drafts;   // of one request and step; 0: drafting is off
-  DraftRecord draft_record;   // of all requests
+  DraftingState drafting;
   DraftTimeModel draft_time;
   DraftTimeModel decode_time;  // of steps of decode rows alone, by their number
 
   std::vector<MemoryCopy> copies;  // of the next job
-  std::vector<Sequence*> copied;
+  std::vector<Fork> forks;
   EngineStatistics statistics;
 
   CostModel cost() const { return {&flops, &step_time}; }

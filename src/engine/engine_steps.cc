@@ -61,9 +61,11 @@ std::unique_ptr<StepJob> Engine::WaitForStep() {
 void Engine::Process(std::unique_ptr<StepJob> job) {
   --num_launched_;
   const int64_t begin_us = clock_->NowUs();
-  for (Sequence* s : job->copied) {
-    --s->schedule.num_in_flight;
-    if (IsTerminal(s->state)) Forget(*s);
+  for (const Fork& fork : job->forks) {
+    for (Sequence* s : {fork.leader, fork.branch}) {
+      --s->schedule.num_in_flight;
+      if (IsTerminal(s->state)) Forget(*s);
+    }
   }
   ObserveStepDrafts(state_, job.get());
   for (StepItem& item : job->items) ProcessItem(&item);

@@ -138,6 +138,7 @@ double PredictUs(const EngineState& state, const StepJob& job) {
 
 PlannedStep PlanStep(EngineState& state) {
   ForkBranches(state);
+  ChooseDrafters(state);
   const PlannerSnapshot snapshot = MakeSnapshot(state);
   const StepPlan plan = Plan(snapshot, state.limits, state.cost());
   state.planner_memory = plan.memory;
@@ -159,14 +160,13 @@ PlannedStep PlanStep(EngineState& state) {
     if (EnsureBlocks(state, s, end)) LaunchPrefill(state, s, chunk.num_rows, job.get());
   }
   job->copies = std::move(state.copies);
-  job->copied = std::move(state.copied);
+  job->forks = std::move(state.forks);
   state.copies.clear();
-  state.copied.clear();
+  state.forks.clear();
   PlannedStep planned;
   planned.changed_memory = !plan.empty() || !plan.park.empty();
   if (job->items.empty() && job->copies.empty()) return planned;
-  job->max_drafts = PlanDrafts(state, *job);
-  job->keeps_context = KeepsContext(state, *job);
+  PlanDrafts(state, job.get());
   job->predicted_us = PredictUs(state, *job);
   planned.job = std::move(job);
   return planned;

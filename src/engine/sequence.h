@@ -17,6 +17,7 @@
 #include "kvcache/keys.h"
 #include "kvcache/replay_plan.h"
 #include "model/model.h"
+#include "sched/draft_policy.h"
 
 namespace deepinfer {
 
@@ -132,23 +133,21 @@ struct SequenceGrammar {
   std::shared_ptr<const CompiledGrammar> compiled;
 };
 
-// What drafting was worth so far: of one request, or of all.
-struct DraftRecord {
-  std::vector<double> mean_confidence;  // running means, by draft
-  double mean_verified = 0;             // running mean over items that drafted
-  double mean_accepted = 0;             // running mean over verifications
-  int64_t num_drafted = 0;
-  int64_t num_verifications = 0;
-  int64_t tokens_since = 0;  // generated since the last drafts
-  // Without drafts they are tried again after so many tokens (of all: for each running request).
-  // Grows with every try in vain; 0: none yet.
-  int64_t retry_tokens = 0;
+// Drafts that are made though they do not pay: to see whether they might.
+struct DraftTry {
+  bool is_try = false;
+  bool verifies_all = false;  // else those worth their rows
+  double pass_us = 0;         // what it takes
+  double row_us = 0;          // what the row of a draft takes
+  double token_us = 0;        // what every accepted draft gives back
 };
 
 // What drafting did for a sequence so far, as seen on the engine thread.
 struct DraftHistory {
-  std::vector<double> survivals;  // of the drafts made last; empty: none yet
   DraftRecord record;
+  // For the next step, where drafts are scheduled.
+  bool may_draft = false;
+  DraftTry draft_try;
 };
 
 struct Sequence {

@@ -5,125 +5,123 @@
 #include <limits>
 #include <string>
 
-#include "sched/verify_length.h"
-
 namespace deepinfer {
 
 namespace {
 
-// Least weight of a new value in running means: they remember about the last ten steps of a request
-// and the last hundred of all.
-constexpr double kRequestSmoothing = 0.1;
-constexpr double kTotalSmoothing = 0.01;
-// Verifications of all requests before drafting is judged.
-constexpr int64_t kMinVerifications = 10;
-// A request's own mean weighs as many verifications as it has, at most what it remembers; the mean
-// of all weighs so many.
-constexpr double kPriorVerifications = 5;
-constexpr double kMostOwnVerifications = 20;
-// Without drafts they are tried again after so many tokens, and after twice as many with every try
-// in vain (dspark.md §6): a try costs about as much as a step.
-constexpr int64_t kRetryTokens = 64;
-constexpr int64_t kMostRetryTokens = 2048;
-// So many requests of a batch try: what a try costs grows with them.
-constexpr size_t kTryingRequests = 2;
-// Before a try so many tokens leave their hidden rows: enough context for a fair one.
-constexpr int64_t kContextTokens = 32;
+// Least weight of an item in the running mean of verified drafts.
+constexpr double kSmoothing = 0.01;
+// Share of the time that tries may take from requests for which drafts do not pay, and how many
+// steps of it may be saved up.
+constexpr double kTryShare = 0.01;
+constexpr double kMostSavedSteps = 8;
+// So many items draft before anybody judges: the first passes tell what drafts cost.
+constexpr int64_t kFreeTries = 10;
+// Before a try so many tokens leave their hidden rows: enough context for a fair one, little enough
+// to cost nothing that counts.
+constexpr int64_t kContextTokens = 16;
 
-void Smooth(double value, int64_t num_before, double least_weight, double* mean) {
-  *mean += std::max(least_weight, 1.0 / static_cast<double>(num_before + 1)) * (value - *mean);
+bool IsScheduled(const EngineState& state) {
+  return state.max_drafts > 0 && state.options.speculation.verify == VerifyPolicy::kScheduled;
 }
 
-// Time of a step with these prefill rows and this many decode rows at mean_position. Whether drafts
+// Times of steps of these prefill rows and a number of decode rows at one position. Whether drafts
 // pay is decided by differences of a few percent, so measured sizes count more than the model.
-double StepUs(const EngineState& state, const StepRows& prefill, int64_t mean_position,
-              int64_t num_decode_rows) {
-  if (prefill.prefill_rows == 0 && state.decode_time.Covers(num_decode_rows)) {
-    return state.decode_time.Predict(num_decode_rows);
+class StepPrices {
+ public:
+  StepPrices(const EngineState& state, const StepRows& prefill, int64_t position)
+      : state_(state), prefill_(prefill) {
+    state.cost().AddDecode(position, 1, &row_);
   }
-  StepRows rows = prefill;
-  state.cost().AddDecode(mean_position, num_decode_rows, &rows);
-  return state.step_time.Predict(rows);
-}
 
-int64_t BatchOf(const EngineState& state) {
-  return static_cast<int64_t>(std::max<size_t>(1, state.active.size()));
-}
-
-// Whether so many accepted drafts are worth their time in a step of all that decode now.
-bool Pays(const EngineState& state, double mean_accepted, int64_t position) {
-  const int64_t batch = BatchOf(state);
-  const double plain_us = StepUs(state, {}, position, batch);
-  if (plain_us <= 0.0) return true;
-  const auto more = std::llround(std::max(1.0, state.draft_record.mean_verified));
-  const double more_us = StepUs(state, {}, position, batch + more) - plain_us;
-  const double share = 1.0 / static_cast<double>(batch);
-  return IsDraftingWorthwhile(mean_accepted, plain_us * share,
-                              state.draft_time.Predict(batch) * share, plain_us * share + more_us);
-}
-
-bool Retries(const DraftRecord& record, int64_t num_requests) {
-  return record.tokens_since >= std::max(kRetryTokens, record.retry_tokens) * num_requests;
-}
-
-// Books that drafts were made.
-void NoteDrafts(bool pays, int64_t num_requests, DraftRecord* record) {
-  if (pays) {
-    record->retry_tokens = 0;
-  } else if (record->tokens_since >= kRetryTokens * num_requests) {
-    record->retry_tokens =
-        std::min(2 * std::max(kRetryTokens, record->retry_tokens), kMostRetryTokens);
+  double operator()(int64_t num_decode_rows) const {
+    const int64_t measured = state_.decode_time.Nearest(num_decode_rows);
+    if (prefill_.prefill_rows > 0 || measured == 0) return Model(num_decode_rows);
+    const double us = state_.decode_time.Predict(measured);
+    if (measured == num_decode_rows) return us;
+    // The model tells the difference: at least none, at most in proportion to the rows.
+    const double in_proportion =
+        us * static_cast<double>(num_decode_rows) / static_cast<double>(measured);
+    return std::clamp(us + Model(num_decode_rows) - Model(measured), std::min(us, in_proportion),
+                      std::max(us, in_proportion));
   }
-  record->tokens_since = 0;
-}
 
-void NoteConfidence(std::span<const double> confidence, double least_weight, DraftRecord* record) {
-  for (size_t k = 0; k < confidence.size(); ++k) {
-    const bool is_first = k >= record->mean_confidence.size();
-    if (is_first) record->mean_confidence.push_back(0.0);
-    Smooth(confidence[k], is_first ? 0 : record->num_drafted, least_weight,
-           &record->mean_confidence[k]);
+ private:
+  double Model(int64_t num_decode_rows) const {
+    const auto num = static_cast<double>(num_decode_rows);
+    StepRows rows = prefill_;
+    rows.decode_rows += num_decode_rows;
+    rows.decode_context += num * row_.decode_context;
+    rows.max_context = std::max(rows.max_context, row_.max_context);
+    rows.flops += num * row_.flops;
+    return state_.step_time.Predict(rows);
   }
+
+  const EngineState& state_;
+  const StepRows prefill_;
+  StepRows row_;
+};
+
+bool Decodes(const Sequence& s) {
+  return !IsTerminal(s.state) && s.state != SequenceState::kParking &&
+         s.launched >= s.prefill_end() && s.schedule.stalled_since_us == 0;
 }
 
-void NoteVerified(const StepItem& item, double least_weight, DraftRecord* record) {
-  NoteConfidence(item.drafts.confidence, least_weight, record);
-  Smooth(item.num_verified, record->num_drafted++, least_weight, &record->mean_verified);
-  if (item.num_verified == 0) return;
-  Smooth(item.num_accepted, record->num_verifications++, least_weight, &record->mean_accepted);
+// Drafts that the sequence may still verify.
+int32_t DraftsLeft(const EngineState& state, const Sequence& s) {
+  const int32_t left = std::min(s.request.sampling.max_tokens - s.num_expected(),
+                                state.options.max_model_len - s.launched);
+  return std::clamp(left - 1, 0, state.max_drafts);
 }
 
-// Accepted drafts that a request can expect. New requests are judged by the record of all, so that
-// a model or a machine on which drafts do not pay is not tried anew by every one.
-double ExpectedAccepted(const EngineState& state, const DraftRecord& own) {
-  const double weight = std::min(static_cast<double>(own.num_verifications), kMostOwnVerifications);
-  return (weight * own.mean_accepted + kPriorVerifications * state.draft_record.mean_accepted) /
-         (weight + kPriorVerifications);
+// Whether a request that ends its prompt now would draft.
+bool NewRequestDrafts(const EngineState& state, const std::vector<DraftCandidate>& others,
+                      const StepPrices& step_us, const WorkTime& draft_us) {
+  std::vector<DraftCandidate> candidates = others;
+  for (DraftCandidate& c : candidates) c.most_drafts = 0;
+  candidates.push_back({0, AcceptanceRate({}, state.drafting.counts), state.max_drafts, false});
+  return !ChooseDrafting(candidates, step_us, draft_us, 0.0).request_ids.empty();
 }
 
 // Rows of a planned item may also be for tokens that a grammar forces.
-int32_t DraftsOf(const EngineState& state, const StepItem& item) {
-  return item.is_decode ? std::min(item.max_drafts, MaxDrafts(state, *item.sequence)) : 0;
+int32_t DraftsOf(const StepItem& item) {
+  return item.is_decode && item.may_draft ? item.max_drafts : 0;
 }
 
-// What stage 1 knows about the next drafts of an item.
-std::vector<double> EarlierSurvivals(const EngineState& state, const StepItem& item) {
+// What stage 1 expects of the next drafts of an item. Without history every draft counts.
+std::vector<double> EarlierSurvivals(const StepItem& item) {
   const DraftHistory& h = item.sequence->drafts;
-  const auto most = static_cast<size_t>(DraftsOf(state, item));
-  if (h.record.num_drafted == 0 || Retries(h.record, 1)) return std::vector<double>(most, 1.0);
-  // Without drafts in the last step the round before them is no better guess than any other.
-  std::vector<double> survivals;
-  if (h.record.tokens_since == 0) survivals = h.survivals;
-  survivals.resize(std::min(survivals.size(), most));
-  // Drafts that were not made are guessed from those that were.
-  const std::vector<double>& own = h.record.mean_confidence;
-  const std::vector<double>& all = state.draft_record.mean_confidence;
-  while (survivals.size() < most) {
-    const size_t k = survivals.size();
-    const double confidence = k < own.size() ? own[k] : k < all.size() ? all[k] : 1.0;
-    survivals.push_back((k == 0 ? 1.0 : survivals.back()) * confidence);
+  const bool is_new = h.record.counts.accepted + h.record.counts.refused == 0.0;
+  return ExpectedSurvivals(is_new ? 1.0 : item.acceptance_rate, DraftsOf(item));
+}
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double v : values) sum += v;
+  return sum / static_cast<double>(values.size());
+}
+
+// Learns from the drafts of an item.
+void NoteDrafts(const StepItem& item, DraftingState* all, DraftRecord* own) {
+  const double weight = std::max(kSmoothing, 1.0 / static_cast<double>(++all->num_drafted));
+  all->mean_verified += weight * (item.num_verified - all->mean_verified);
+  own->tokens_since = 0;
+  own->mean_confidence = Mean(item.drafts.confidence);
+  // Where none was worth its row, what was thought of the first one stands for what was not seen.
+  double accepted = item.drafts.acceptance.front(), refused = 1.0 - accepted;
+  if (item.num_verified > 0) {
+    accepted = item.num_accepted;
+    // Behind a token that ended the answer nothing was judged.
+    const bool judged_next = item.tokens.size() > static_cast<size_t>(item.num_accepted);
+    refused = item.num_accepted < item.num_verified && judged_next ? 1.0 : 0.0;
+    NoteVerification(accepted, refused, kTotalMemory, &all->counts);
   }
-  return survivals;
+  NoteVerification(accepted, refused, kRequestMemory, &own->counts);
+  if (!item.draft_try.is_try) return;
+  const DraftTry& t = item.draft_try;
+  const double gained_us = item.num_accepted * t.token_us - item.num_verified * t.row_us;
+  all->allowance_us += std::clamp(gained_us, 0.0, t.pass_us);
+  if (gained_us > t.pass_us) NoteTryPaid(own);
 }
 
 }  // namespace
@@ -147,100 +145,117 @@ Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& 
 }
 
 int32_t MaxDrafts(const EngineState& state, const Sequence& s) {
-  if (state.max_drafts == 0 || state.options.speculation.verify != VerifyPolicy::kScheduled) {
-    return state.max_drafts;
-  }
-  const DraftRecord& all = state.draft_record;
-  if (all.num_verifications < kMinVerifications) return state.max_drafts;
-  const DraftRecord& own = s.drafts.record;
-  const bool pays = Pays(state, ExpectedAccepted(state, own), s.launched);
-  if (Pays(state, all.mean_accepted, s.launched)) {
-    return pays || Retries(own, 1) ? state.max_drafts : 0;
-  }
-  // Where drafts do not pay in general, only requests that know better make them, and a few of all
-  // try again.
-  const bool knows_better = pays && own.num_verifications >= kMinVerifications;
-  const auto tries = std::min(state.active.size(), kTryingRequests);
-  const bool may_try =
-      std::find(state.active.begin(), state.active.begin() + static_cast<std::ptrdiff_t>(tries),
-                &s) != state.active.begin() + static_cast<std::ptrdiff_t>(tries);
-  return knows_better || (may_try && Retries(all, BatchOf(state))) ? state.max_drafts : 0;
-}
-
-bool KeepsContext(const EngineState& state, const StepJob& job) {
-  const DraftRecord& all = state.draft_record;
-  if (state.options.speculation.verify != VerifyPolicy::kScheduled ||
-      all.num_verifications < kMinVerifications) {
-    return true;
-  }
-  int64_t position = 0;
-  for (const StepItem& item : job.items) {
-    if (DraftsOf(state, item) > 0) return true;
-    position = std::max<int64_t>(position, item.rows.start);
-  }
-  const int64_t pause = std::max(kRetryTokens, all.retry_tokens) - kContextTokens;
-  return all.tokens_since >= pause * BatchOf(state) || Pays(state, all.mean_accepted, position);
+  return !IsScheduled(state) || s.drafts.may_draft ? state.max_drafts : 0;
 }
 
 int32_t UsualDrafts(const EngineState& state) {
-  return static_cast<int32_t>(std::lround(state.draft_record.mean_verified));
+  return static_cast<int32_t>(std::lround(state.drafting.mean_verified));
 }
 
-int64_t PlanDrafts(const EngineState& state, const StepJob& job) {
-  if (state.options.speculation.verify != VerifyPolicy::kScheduled) {
-    return std::numeric_limits<int64_t>::max();
+void ChooseDrafters(EngineState& state) {
+  if (!IsScheduled(state)) return;
+  std::vector<DraftCandidate> candidates;
+  int64_t positions = 0;
+  bool try_is_near = false, prompt_ends = false;
+  for (Sequence* s : state.active) {
+    s->drafts.may_draft = false;
+    s->drafts.draft_try = {};
+    if (IsTerminal(s->state)) continue;
+    try_is_near = try_is_near || IsTryDue(s->drafts.record, kContextTokens);
+    prompt_ends = prompt_ends || s->launched < s->prefill_end();
+    if (!Decodes(*s)) continue;
+    const DraftRecord& own = s->drafts.record;
+    candidates.push_back({s->id, AcceptanceRate(own, state.drafting.counts), DraftsLeft(state, *s),
+                          IsTryDue(own, 0)});
+    positions += s->launched;
   }
+  const auto num_requests = static_cast<int64_t>(candidates.size());
+  const StepPrices step_us(state, {}, num_requests == 0 ? 0 : positions / num_requests);
+  const WorkTime draft_us = [&](int64_t num) { return state.draft_time.Predict(num); };
+  DraftingState& d = state.drafting;
+  const bool is_free = d.num_drafted < kFreeTries;
+  const DraftChoice choice = ChooseDrafting(
+      candidates, step_us, draft_us, is_free ? std::numeric_limits<double>::max() : d.allowance_us);
+  if (choice.is_try && !is_free) d.allowance_us -= choice.try_us;
+  for (const int64_t id : choice.request_ids) {
+    DraftHistory& h = state.Find(id)->drafts;
+    h.may_draft = true;
+    h.draft_try = {choice.is_try, choice.is_try && is_free, choice.try_us, 0.0, choice.token_us};
+    NoteDrafting(choice.is_try, &h.record);
+    if (choice.is_try && is_free) NoteTryPaid(&h.record);
+  }
+  const double soon_us = d.allowance_us + kTryShare * kContextTokens * step_us(num_requests);
+  d.keeps_context = !choice.request_ids.empty() || (try_is_near && soon_us >= choice.try_us) ||
+                    (prompt_ends && NewRequestDrafts(state, candidates, step_us, draft_us));
+}
+
+void PlanDrafts(const EngineState& state, StepJob* job) {
+  if (!IsScheduled(state)) {
+    job->verify.most_drafts = std::numeric_limits<int64_t>::max();
+    return;
+  }
+  job->keeps_context = state.drafting.keeps_context;
+  VerifyBudget& budget = job->verify;
   std::vector<DraftSurvivals> earlier;
-  int64_t num_emitting = 0, num_drafting = 0, positions = 0;
-  for (const StepItem& item : job.items) {
-    num_emitting += item.decides_token;
+  int64_t num_drafting = 0, most_drafts = 0, positions = 0;
+  DraftTry* trying = nullptr;
+  for (StepItem& item : job->items) {
+    budget.num_emitting += item.decides_token;
     if (!item.is_decode) continue;
-    num_drafting += DraftsOf(state, item) > 0;
+    const Sequence& s = *item.sequence;
+    item.acceptance_rate = AcceptanceRate(s.drafts.record, state.drafting.counts);
+    num_drafting += DraftsOf(item) > 0;
+    most_drafts += DraftsOf(item);
+    if (item.draft_try.is_try) trying = &item.draft_try;
     positions += item.rows.start;
-    earlier.push_back({item.sequence->id, EarlierSurvivals(state, item)});
+    earlier.push_back({s.id, EarlierSurvivals(item)});
   }
-  if (num_drafting == 0) return 0;
+  if (num_drafting == 0) return;
   const auto num_decode = static_cast<int64_t>(earlier.size());
+  const StepPrices step_us(state, job->rows, positions / num_decode);
+  const double plain_us = step_us(num_decode);
+  if (plain_us <= 0.0 || (trying != nullptr && trying->verifies_all)) {
+    // To learn what rows cost.
+    budget.most_drafts = most_drafts;
+    return;
+  }
   const double draft_us = state.draft_time.Predict(num_drafting);
   const auto rate = [&](int64_t num_rows) {
-    const int64_t decode_rows = num_rows - job.rows.prefill_rows;
-    const double us = StepUs(state, job.rows, positions / num_decode, decode_rows) +
-                      (decode_rows > num_decode ? draft_us : 0.0);
-    // Where no time is known all rows cost the same.
-    return us > 0.0 ? 1.0 / us : 1.0;
+    const int64_t decode_rows = num_rows - job->rows.prefill_rows;
+    return 1.0 / (step_us(decode_rows) + (decode_rows > num_decode ? draft_us : 0.0));
   };
-  return PlanDraftBudget(earlier, num_emitting, job.rows.prefill_rows, rate).num_drafts;
+  budget.most_drafts =
+      trying != nullptr
+          ? most_drafts
+          : PlanDraftBudget(earlier, budget.num_emitting, job->rows.prefill_rows, rate).num_drafts;
+  if (budget.most_drafts == 0) return;
+  budget.step_us = plain_us + draft_us;
+  budget.row_us = (step_us(num_decode + budget.most_drafts) - plain_us) /
+                  static_cast<double>(budget.most_drafts);
+  if (trying != nullptr) trying->row_us = budget.row_us;
 }
 
 void ObserveStepDrafts(EngineState& state, StepJob* job) {
-  int64_t num_drafted = 0, position = 0;
+  int64_t num_drafted = 0;
   for (const StepItem& item : job->items) {
     if (!item.is_decode || !item.ran) continue;
     num_drafted += !item.drafts.ids.empty();
-    position = item.rows.start;
     state.cost().AddDecode(item.rows.start, item.rows.num_rows, &job->rows);
   }
-  if (job->rows.prefill_rows == 0) {
-    const int64_t us = job->end_us - job->begin_us - job->draft_us;
-    state.decode_time.Observe(job->rows.decode_rows, static_cast<double>(us));
-  }
-  if (num_drafted == 0) return;
+  if (job->rows.decode_rows == 0) return;
+  const auto us = static_cast<double>(job->end_us - job->begin_us - job->draft_us);
+  double& allowance_us = state.drafting.allowance_us;
+  allowance_us =
+      std::min(allowance_us + kTryShare * us, std::max(allowance_us, kMostSavedSteps * us));
+  if (job->rows.prefill_rows == 0) state.decode_time.Observe(job->rows.decode_rows, us);
   state.draft_time.Observe(num_drafted, static_cast<double>(job->draft_us));
-  DraftRecord& all = state.draft_record;
-  NoteDrafts(Pays(state, all.mean_accepted, position), BatchOf(state), &all);
 }
 
 void ObserveDrafts(EngineState& state, const StepItem& item) {
   Sequence& s = *item.sequence;
-  DraftRecord& own = s.drafts.record;
-  const auto num_tokens = static_cast<int64_t>(item.tokens.size());
-  state.draft_record.tokens_since += num_tokens;
-  own.tokens_since += num_tokens;
+  s.drafts.record.tokens_since += static_cast<int64_t>(item.tokens.size());
   if (item.drafts.ids.empty()) return;
-  NoteDrafts(Pays(state, ExpectedAccepted(state, own), item.rows.start), 1, &own);
-  s.drafts.survivals = SurvivalsOf(item.drafts.confidence);
-  NoteVerified(item, kRequestSmoothing, &own);
-  NoteVerified(item, kTotalSmoothing, &state.draft_record);
+  NoteDrafts(item, &state.drafting, &s.drafts.record);
   if (item.num_verified == 0) return;
   if (state.options.speculation.on_verified) {
     const auto num_verified = static_cast<size_t>(item.num_verified);

@@ -13,17 +13,18 @@ namespace deepinfer {
 // invalid_request when an option does not fit the model or its range.
 Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& options);
 
-// Most drafts the sequence may verify in its next step; 0 where drafting is off or has not paid.
+// Chooses which sequences draft in the next step.
+void ChooseDrafters(EngineState& state);
+
+// Most drafts the sequence may verify in its next step; 0 where drafting is off or does not pay.
 int32_t MaxDrafts(const EngineState& state, const Sequence& s);
 
 // Drafts of a request that a step verified lately.
 int32_t UsualDrafts(const EngineState& state);
 
-// Drafts that all items of the job together may verify.
-int64_t PlanDrafts(const EngineState& state, const StepJob& job);
-
-// Whether the hidden rows of the step are worth keeping: not while drafts rest.
-bool KeepsContext(const EngineState& state, const StepJob& job);
+// How many drafts the items of the job may verify, and whether its hidden rows are worth keeping:
+// not while drafts rest.
+void PlanDrafts(const EngineState& state, StepJob* job);
 
 // Completes the rows of a step that ran by those of decode items, and learns what drafts cost.
 void ObserveStepDrafts(EngineState& state, StepJob* job);

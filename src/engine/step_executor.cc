@@ -97,6 +97,10 @@ void StepExecutor::Run(StepJob* job) {
   for (const MemoryCopy& copy : job->copies) {
     std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.size_bytes));
   }
+  // The draft rings are copied too, and what is missing in them.
+  for (const Fork& fork : job->forks) {
+    fork.branch->device.context.kept_from = fork.leader->device.context.kept_from;
+  }
   job->copied_us = clock_->NowUs();
   for (StepItem& item : job->items) Place(&item);
   MakeDrafts(job);
@@ -139,15 +143,16 @@ void StepExecutor::Place(StepItem* item) const {
   // Drafts behind the last token of the answer would be rows for nothing.
   const int64_t left = std::min<int64_t>(s.request.sampling.max_tokens - s.device.num_decided,
                                          decisions_.rule.max_model_len - r.start - 1);
-  item->max_drafts =
-      num_known > 1 ? 0 : static_cast<int32_t>(std::clamp<int64_t>(left - 1, 0, item->max_drafts));
+  item->max_drafts = num_known > 1 || !item->may_draft
+                         ? 0
+                         : static_cast<int32_t>(std::clamp<int64_t>(left - 1, 0, item->max_drafts));
 }
 
 void StepExecutor::MakeDrafts(StepJob* job) {
   if (!drafter_.has_value()) return;
   const int64_t begin_us = clock_->NowUs();
-  if (job->max_drafts > 0) BeginMasks(job);
-  drafter_->Draft(job->items, job->max_drafts, &masks_, &decisions_);
+  if (job->verify.most_drafts > 0) BeginMasks(job);
+  drafter_->Draft(job->items, job->verify, &masks_, &decisions_);
   // Without drafts nobody waited for them.
   masks_.Finish();
   job->draft_us = clock_->NowUs() - begin_us;

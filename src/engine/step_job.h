@@ -13,6 +13,7 @@
 #include "engine/sequence.h"
 #include "model/step.h"
 #include "sched/step_time_model.h"
+#include "sched/verify_length.h"
 
 namespace deepinfer {
 
@@ -22,12 +23,19 @@ struct MemoryCopy {
   int64_t size_bytes = 0;
 };
 
+// A branch that gets a copy of the memory of its leader.
+struct Fork {
+  Sequence* leader = nullptr;
+  Sequence* branch = nullptr;
+};
+
 // Drafts of one item (dspark.md §3).
 struct DraftBlock {
   std::vector<int32_t> ids;
   std::vector<Survivors> q;  // what each was drawn from; of requests that verify by rejection
   std::vector<float> raw_confidence;  // logits, before calibration
   std::vector<double> confidence;     // chance that each is accepted once those before it are
+  std::vector<double> acceptance;     // the same, with what the request showed so far
 };
 
 struct StepItem {
@@ -36,7 +44,10 @@ struct StepItem {
   // which the step itself finds out.
   SequenceStep rows;
   bool is_decode = false;
-  int32_t max_drafts = 0;      // that a decode item may verify
+  int32_t max_drafts = 0;      // rows of a decode item behind the first, at most
+  bool may_draft = false;      // they may be of drafts
+  double acceptance_rate = 0;  // of the drafts of the request so far
+  DraftTry draft_try;
   int32_t launched_rows = 0;   // what it added to Sequence::launched
   bool decides_token = false;  // the logits of the last rows do
   bool wants_prompt_logprobs = false;
@@ -63,9 +74,9 @@ struct StepItem {
 struct StepJob {
   int64_t number = 0;
   std::vector<MemoryCopy> copies;  // before the rows
-  std::vector<Sequence*> copied;   // sequences whose memory the copies read
+  std::vector<Fork> forks;         // what the copies are for
   std::vector<StepItem> items;
-  int64_t max_drafts = 0;     // verified by all items together
+  VerifyBudget verify;        // of all items together
   bool keeps_context = true;  // hidden rows are kept for later drafts
   StepRows rows;              // of prefill; those of decode items are a result
   double predicted_us = 0;

@@ -1,6 +1,7 @@
 #include "sched/draft_time.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace deepinfer {
 
@@ -13,34 +14,29 @@ double DraftTimeModel::Samples::Median() const {
 }
 
 double DraftTimeModel::Predict(int64_t num_sequences) const {
+  const auto above = median_us_.lower_bound(num_sequences);
   double below_us = 0, below_size = 0;
-  for (const auto& [size, samples] : by_size_) {
-    if (!samples.known()) continue;
-    const double us = samples.Median(), at = static_cast<double>(size);
-    if (size >= num_sequences) {
-      const double share = (static_cast<double>(num_sequences) - below_size) / (at - below_size);
-      return below_us + share * (us - below_us);
-    }
+  if (above != median_us_.begin()) {
+    const auto& [size, us] = *std::prev(above);
     below_us = us;
-    below_size = at;
+    below_size = static_cast<double>(size);
   }
-  return below_size > 0 ? below_us * static_cast<double>(num_sequences) / below_size : 0.0;
+  const auto at = static_cast<double>(num_sequences);
+  if (above == median_us_.end()) return below_size > 0 ? below_us * at / below_size : 0.0;
+  const double share = (at - below_size) / (static_cast<double>(above->first) - below_size);
+  return below_us + share * (above->second - below_us);
 }
 
-bool DraftTimeModel::Covers(int64_t num_sequences) const {
-  bool below = false, above = false;
-  for (const auto& [size, samples] : by_size_) {
-    if (!samples.known()) continue;
-    below = below || size <= num_sequences;
-    above = above || size >= num_sequences;
-  }
-  return below && above;
+int64_t DraftTimeModel::Nearest(int64_t num_sequences) const {
+  if (median_us_.empty()) return 0;
+  return std::clamp(num_sequences, median_us_.begin()->first, median_us_.rbegin()->first);
 }
 
 void DraftTimeModel::Observe(int64_t num_sequences, double measured_us) {
-  if (num_sequences <= 0) return;
+  if (num_sequences <= 0 || !(measured_us > 0.0)) return;
   Samples& s = by_size_[num_sequences];
   s.us[s.count++ % kSamples] = measured_us;
+  if (s.count >= kMinSamples) median_us_[num_sequences] = s.Median();
 }
 
 }  // namespace deepinfer

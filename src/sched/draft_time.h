@@ -16,9 +16,11 @@ class DraftTimeModel {
   // straight line through the nearest ones and zero. 0 while nothing is known.
   double Predict(int64_t num_sequences) const;
 
-  // Whether sizes were measured on both sides of this one, or it was itself.
-  bool Covers(int64_t num_sequences) const;
+  // The size itself where it, or sizes on both sides of it, were measured; else the nearest that was.
+  // 0: none was.
+  int64_t Nearest(int64_t num_sequences) const;
 
+  // What took no time says nothing.
   void Observe(int64_t num_sequences, double measured_us);
 
  private:
@@ -31,11 +33,11 @@ class DraftTimeModel {
     std::array<double, kSamples> us{};
     size_t count = 0;  // ever taken
 
-    bool known() const { return count >= kMinSamples; }
     double Median() const;
   };
 
   std::map<int64_t, Samples> by_size_;
+  std::map<int64_t, double> median_us_;  // of sizes with enough samples
 };
 
 }  // namespace deepinfer

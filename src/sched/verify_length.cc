@@ -66,13 +66,14 @@ std::vector<int32_t> AllocateDrafts(std::span<const DraftSurvivals> current, int
   return lengths;
 }
 
-VerifyLengths PlanSynchronousLengths(std::span<const DraftSurvivals> current,
-                                     const StepRate& rate) {
+VerifyLengths PlanSynchronousLengths(std::span<const DraftSurvivals> current, int64_t num_emitting,
+                                     int64_t most_drafts, const StepRate& rate) {
   const auto num_requests = static_cast<int64_t>(current.size());
-  double gain = static_cast<double>(num_requests);
+  auto gain = static_cast<double>(num_emitting);
   VerifyLengths plan{std::vector<int32_t>(current.size(), 0), gain * rate(num_requests)};
   int64_t num_drafts = 0;
   for (const Candidate& candidate : InOrder(current)) {
+    if (num_drafts >= most_drafts) break;
     gain += candidate.survival;
     const double value = gain * rate(num_requests + ++num_drafts);
     if (!(value > plan.tokens_per_second)) break;
@@ -82,9 +83,16 @@ VerifyLengths PlanSynchronousLengths(std::span<const DraftSurvivals> current,
   return plan;
 }
 
-bool IsDraftingWorthwhile(double mean_accepted, double plain_time, double draft_time,
-                          double verify_time) {
-  return mean_accepted * plain_time > draft_time + verify_time - plain_time;
+Admission AdmitDrafts(std::span<const DraftSurvivals> current, const VerifyBudget& budget) {
+  if (budget.row_us <= 0.0) return {AllocateDrafts(current, budget.most_drafts), 0.0};
+  const auto num_requests = static_cast<int64_t>(current.size());
+  const StepRate rate = [&](int64_t num_rows) {
+    return 1.0 / (budget.step_us + static_cast<double>(num_rows - num_requests) * budget.row_us);
+  };
+  VerifyLengths plan =
+      PlanSynchronousLengths(current, budget.num_emitting, budget.most_drafts, rate);
+  // Rows of one price: one more draft raises the rate if it survives better than this.
+  return {std::move(plan.lengths), plan.tokens_per_second * budget.row_us};
 }
 
 }  // namespace deepinfer

@@ -39,17 +39,30 @@ DraftBudget PlanDraftBudget(std::span<const DraftSurvivals> earlier, int64_t num
 // is among them depends on survivals of drafts up to j only, never on tokens.
 std::vector<int32_t> AllocateDrafts(std::span<const DraftSurvivals> current, int64_t num_drafts);
 
-// Both stages from the same survivals: drafts are admitted in the order of stage 2 while the rate
-// of tokens strictly increases. Stopping at the first that does not keeps it free of leaks.
+// Both stages from the same survivals: drafts, at most most_drafts, are admitted in the order of
+// stage 2 while the rate of tokens strictly increases. Stopping at the first that does not keeps it
+// free of leaks.
 struct VerifyLengths {
   std::vector<int32_t> lengths;
   double tokens_per_second = 0;
 };
-VerifyLengths PlanSynchronousLengths(std::span<const DraftSurvivals> current, const StepRate& rate);
+VerifyLengths PlanSynchronousLengths(std::span<const DraftSurvivals> current, int64_t num_emitting,
+                                     int64_t most_drafts, const StepRate& rate);
 
-// Whether drafting for a request pays. Times in any one unit: of a plain step, of the draft pass,
-// of a step that verifies the drafts.
-bool IsDraftingWorthwhile(double mean_accepted, double plain_time, double draft_time,
-                          double verify_time);
+// What a step knows before its drafts are made: their number at most, and what their rows cost.
+struct VerifyBudget {
+  int64_t most_drafts = 0;
+  int64_t num_emitting = 0;
+  double step_us = 0;  // without a draft to verify, the draft pass included
+  double row_us = 0;   // of the row of a draft; 0: not known, and all drafts are worth theirs
+};
+
+// Stage 2 under a budget: the most drafts, as far as they are worth their rows. A draft that
+// survives no better than least_survival is not among them, whatever else is drafted.
+struct Admission {
+  std::vector<int32_t> lengths;
+  double least_survival = 0;
+};
+Admission AdmitDrafts(std::span<const DraftSurvivals> current, const VerifyBudget& budget);
 
 }  // namespace deepinfer

@@ -32,6 +32,8 @@ void LaunchDecode(EngineState& state, Sequence& s, int32_t num_rows, StepJob* jo
   StepItem& item = AddItem(state, s, FurthestEnd(state, s, num_rows) - s.launched, job);
   item.is_decode = true;
   item.max_drafts = num_rows - 1;
+  item.may_draft = MaxDrafts(state, s) > 0;
+  item.draft_try = s.drafts.draft_try;
   item.decides_token = true;
   // One row stays for sure.
   s.unsure += item.launched_rows - 1;

@@ -10,7 +10,7 @@ namespace {
 
 // The branch starts with the last row of the prompt: its own logits row, nothing written to shared
 // blocks.
-bool Fork(EngineState& state, Sequence& leader, Sequence& branch) {
+bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
   KvMemory& memory = *state.memory;
   const auto max_active = static_cast<size_t>(state.options.max_num_seqs);
   if (state.active.size() >= max_active || memory.slots().num_free() == 0) return false;
@@ -36,8 +36,9 @@ bool Fork(EngineState& state, Sequence& leader, Sequence& branch) {
   }
   c.slot = memory.slots().Acquire();
   state.copies.push_back({memory.Slot(c.slot), memory.Slot(from.slot), memory.layout().slot_bytes});
-  state.copied.push_back(&leader);
+  state.forks.push_back({&leader, &branch});
   ++leader.schedule.num_in_flight;
+  ++branch.schedule.num_in_flight;
 
   c.num_blocks = full + has_tail;
   c.num_published = full;
@@ -74,7 +75,7 @@ void ForkBranches(EngineState& state) {
     for (int64_t id : leader->branches) {
       Sequence* branch = state.Find(id);
       if (branch == nullptr || branch->state != SequenceState::kPending) continue;
-      if (Fork(state, *leader, *branch)) {
+      if (TryFork(state, *leader, *branch)) {
         NoteStart(state, *branch);
       } else {
         Enqueue(state, *branch);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/step_executor.h"
 #include "integration/engine/engine_fixture.h"
 
 namespace deepinfer {
@@ -106,6 +107,20 @@ TEST_F(Forking, CancelledBranchesLeaveTheOthersAlone) {
   const auto got = RunTogether(std::move(choices));
   ExpectSameAnswer(*got[1], *want[1]);
   ExpectSameAnswer(*got[3], *want[3]);
+}
+
+// The rings of the leader are copied; rows that drafts could not read in them are no better in the
+// copy.
+TEST_F(Forking, ABranchKnowsWhichHiddenRowsItsLeaderLacks) {
+  StepExecutor executor(model_->get(), Options(), &clock_);
+  Sequence leader(GreedyRequest(RandomPrompt(40, 1), 4, "leader"), {}, {});
+  Sequence branch(GreedyRequest(RandomPrompt(40, 1), 4, "branch"), {}, {});
+  leader.device.context.kept_from = 40;
+  auto job = std::make_unique<StepJob>();
+  job->forks.push_back({&leader, &branch});
+  executor.Launch(std::move(job));
+  ASSERT_NE(executor.Wait(std::chrono::seconds(10)), nullptr);
+  EXPECT_EQ(branch.device.context.kept_from, 40);
 }
 
 }  // namespace

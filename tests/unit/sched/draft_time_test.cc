@@ -33,22 +33,23 @@ TEST(DraftTime, OtherSizesLieOnALine) {
   EXPECT_DOUBLE_EQ(model.Predict(3), 120.0);
   EXPECT_DOUBLE_EQ(model.Predict(8), 280.0);
   model.Observe(0, 5.0);
+  for (int i = 0; i < 5; ++i) model.Observe(2, 0.0);
   EXPECT_DOUBLE_EQ(model.Predict(2), 100.0);
 }
 
-TEST(DraftTimeModel, CoversSizesBetweenMeasuredOnes) {
+TEST(DraftTimeModel, TheNearestSizeIsOneBetweenMeasuredOnes) {
   DraftTimeModel model;
   const auto measure = [&](int64_t size) {
     for (int i = 0; i < 5; ++i) model.Observe(size, 10.0 * static_cast<double>(size));
   };
-  EXPECT_FALSE(model.Covers(1));
+  EXPECT_EQ(model.Nearest(1), 0);
   measure(2);
-  EXPECT_TRUE(model.Covers(2));
-  EXPECT_FALSE(model.Covers(1));
-  EXPECT_FALSE(model.Covers(3));
+  EXPECT_EQ(model.Nearest(2), 2);
+  EXPECT_EQ(model.Nearest(1), 2);
+  EXPECT_EQ(model.Nearest(3), 2);
   measure(6);
-  EXPECT_TRUE(model.Covers(4));
-  EXPECT_FALSE(model.Covers(7));
+  EXPECT_EQ(model.Nearest(4), 4);
+  EXPECT_EQ(model.Nearest(7), 6);
 }
 
 }  // namespace

@@ -33,6 +33,11 @@ StepRate RateOf(const json::value& table) {
   };
 }
 
+// Every request emits a token, and all drafts may be verified.
+VerifyLengths PlanAll(const std::vector<DraftSurvivals>& requests, const StepRate& rate) {
+  return PlanSynchronousLengths(requests, static_cast<int64_t>(requests.size()), 1000, rate);
+}
+
 std::vector<DraftSurvivals> RequestsOf(const json::value& confidences) {
   std::vector<DraftSurvivals> requests;
   for (const auto& row : json::value_to<std::vector<std::vector<double>>>(confidences)) {
@@ -52,7 +57,7 @@ TEST(VerifyLength, RecordedPlansAreRepeated) {
     const StepRate rate = RateOf(sps.is_string() ? data.at("tables").at(sps.as_string()) : sps);
     const auto requests = RequestsOf(v.at("conf"));
     const auto num_requests = static_cast<int64_t>(requests.size());
-    const VerifyLengths synchronous = PlanSynchronousLengths(requests, rate);
+    const VerifyLengths synchronous = PlanAll(requests, rate);
     const DraftBudget budget = PlanDraftBudget(requests, num_requests, 0, rate);
     const bool paired = v.contains("alg1");
     const json::value& lengths = paired ? v.at("alg1").at(0) : v.at("alg1_len");
@@ -127,8 +132,7 @@ TEST(VerifyLength, AdmissionOfADraftIgnoresWhatComesBehindIt) {
     const auto before = AllocateDrafts(requests, budget), after = AllocateDrafts(changed, budget);
     ASSERT_EQ(admitted(before), admitted(after)) << "round " << round;
     num_changed += before != after;
-    ASSERT_EQ(admitted(PlanSynchronousLengths(requests, rate).lengths),
-              admitted(PlanSynchronousLengths(changed, rate).lengths))
+    ASSERT_EQ(admitted(PlanAll(requests, rate).lengths), admitted(PlanAll(changed, rate).lengths))
         << "round " << round;
   }
   EXPECT_GT(num_changed, 0);
@@ -152,7 +156,7 @@ TEST(VerifyLength, TheLawOfTheCounterExampleStays) {
         (*out)[y] += q[token] * emitted;
       }
     };
-    add(PlanSynchronousLengths(requests, rate).lengths[0] > 0, &law);
+    add(PlanAll(requests, rate).lengths[0] > 0, &law);
     add(PlanDraftBudget(requests, 1, 0, rate).num_drafts > 0, &searched);
   }
   EXPECT_NEAR(law[0], 0.7, 1e-12);
@@ -175,10 +179,45 @@ TEST(VerifyLength, HopelessDraftsAreLeftOutOfTheSearch) {
   EXPECT_EQ(PlanDraftBudget({}, 0, 3, flat).num_drafts, 0);
 }
 
-TEST(VerifyLength, DraftingMustPayForItself) {
-  EXPECT_TRUE(IsDraftingWorthwhile(2.0, 10.0, 5.0, 12.0));
-  EXPECT_FALSE(IsDraftingWorthwhile(0.5, 10.0, 5.0, 12.0));
-  EXPECT_FALSE(IsDraftingWorthwhile(0.7, 10.0, 5.0, 12.0));
+TEST(VerifyLength, DraftsAreAdmittedAsFarAsTheyAreWorthTheirRows) {
+  const std::vector<DraftSurvivals> requests = {{1, {0.9, 0.8, 0.1}}, {2, {0.6, 0.2}}};
+  // Tokens per step and µs: 2/100, 2.9/120, 3.7/140, 4.3/160; with 0.2 it would be 4.5/180.
+  const Admission admission = AdmitDrafts(requests, {5, 2, 100.0, 20.0});
+  EXPECT_EQ(admission.lengths, (std::vector<int32_t>{2, 1}));
+  EXPECT_NEAR(admission.least_survival, 4.3 / 160 * 20, 1e-12);
+  // Requests that do not draft emit tokens too, which makes time dearer.
+  EXPECT_EQ(AdmitDrafts(requests, {5, 5, 100.0, 20.0}).lengths, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(AdmitDrafts(requests, {2, 2, 100.0, 20.0}).lengths, (std::vector<int32_t>{2, 0}));
+  // No price: no reason to stop.
+  EXPECT_EQ(AdmitDrafts(requests, {4, 2, 0.0, 0.0}).lengths, (std::vector<int32_t>{2, 2}));
+}
+
+// Drafts that are not made because they survive no better than least_survival would not have been
+// admitted.
+TEST(VerifyLength, WhatIsBelowTheLeastSurvivalIsNotAdmittedWithMoreDraftsEither) {
+  std::mt19937 random(33);
+  std::uniform_real_distribution<double> uniform(0.0, 1.0);
+  int num_below = 0;
+  for (int round = 0; round < 5000; ++round) {
+    auto requests = RandomRequests(&random);
+    const VerifyBudget budget{1 + static_cast<int64_t>(random() % 12),
+                              static_cast<int64_t>(requests.size()), 50.0 + 100.0 * uniform(random),
+                              50.0 * uniform(random)};
+    const double least = AdmitDrafts(requests, budget).least_survival;
+    std::vector<size_t> known;
+    for (DraftSurvivals& r : requests) {
+      known.push_back(r.survivals.size());
+      if (r.survivals.empty()) continue;
+      for (int k = 0; k < 3; ++k) r.survivals.push_back(r.survivals.back() * uniform(random));
+    }
+    const std::vector<int32_t> lengths = AdmitDrafts(requests, budget).lengths;
+    for (size_t r = 0; r < requests.size(); ++r) {
+      if (known[r] == 0 || requests[r].survivals[known[r] - 1] > least) continue;
+      ++num_below;
+      ASSERT_LE(lengths[r], static_cast<int32_t>(known[r])) << "round " << round;
+    }
+  }
+  EXPECT_GT(num_below, 1000);
 }
 
 }  // namespace

@@ -1,0 +1,134 @@
+#include "sched/draft_policy.h"
+
+#include <algorithm>
+
+namespace deepinfer {
+
+namespace {
+
+// A request is judged by what all others showed as if by so many drafts of its own, and by the
+// confidences of its last drafts as if by so many.
+constexpr double kPriorDrafts = 4;
+constexpr double kConfidenceDrafts = 2;
+// Estimates and prices err by more than this, and drafting on a wrong guess costs more than
+// resting.
+constexpr double kLeastGain = 0.02;
+// The first wait of a request whose drafts do not pay, and the longest.
+constexpr int64_t kRetryTokens = 64;
+constexpr int64_t kMostRetryTokens = 2048;
+// Sets of up to so many requests are all looked at, larger ones in steps of a quarter.
+constexpr size_t kExactSetSizes = 16;
+
+struct Ranked {
+  const DraftCandidate* candidate;
+  std::vector<double> survivals;
+  double expected;  // accepted drafts
+};
+
+std::vector<Ranked> ByExpectation(std::span<const DraftCandidate> candidates) {
+  std::vector<Ranked> ranked;
+  for (const DraftCandidate& c : candidates) {
+    if (c.most_drafts <= 0) continue;
+    Ranked r{&c, ExpectedSurvivals(c.acceptance_rate, c.most_drafts), 0.0};
+    for (const double s : r.survivals) r.expected += s;
+    ranked.push_back(std::move(r));
+  }
+  std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
+    if (a.expected != b.expected) return a.expected > b.expected;
+    return a.candidate->request_id < b.candidate->request_id;
+  });
+  return ranked;
+}
+
+// Number of leading requests that should draft.
+size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const WorkTime& step_us,
+                   const WorkTime& draft_us) {
+  std::vector<double> us_by_drafts;  // of a step, without the draft pass
+  const auto step_us_at = [&](size_t num_drafts) {
+    while (us_by_drafts.size() <= num_drafts) {
+      us_by_drafts.push_back(step_us(static_cast<int64_t>(num_requests + us_by_drafts.size())));
+    }
+    return us_by_drafts[num_drafts];
+  };
+  const auto emitted = static_cast<double>(num_requests);
+  double best = emitted / step_us_at(0) * (1.0 + kLeastGain);
+  size_t best_size = 0;
+  std::vector<double> survivals;  // of the leading requests, descending
+  for (size_t m = 1, next = 1; m <= ranked.size(); ++m) {
+    for (const double s : ranked[m - 1].survivals) {
+      survivals.insert(std::upper_bound(survivals.begin(), survivals.end(), s, std::greater<>()),
+                       s);
+    }
+    if (m < next && m < ranked.size()) continue;
+    next = m < kExactSetSizes ? m + 1 : m + m / 4;
+    const double pass_us = draft_us(static_cast<int64_t>(m));
+    double tokens = emitted;
+    for (size_t k = 1; k <= survivals.size(); ++k) {
+      tokens += survivals[k - 1];
+      const double rate = tokens / (step_us_at(k) + pass_us);
+      if (rate > best) best = rate, best_size = m;
+    }
+  }
+  return best_size;
+}
+
+}  // namespace
+
+void NoteVerification(double accepted, double refused, double memory, DraftCounts* counts) {
+  counts->accepted = memory * counts->accepted + accepted;
+  counts->refused = memory * counts->refused + refused;
+}
+
+double AcceptanceRate(const DraftRecord& own, const DraftCounts& all) {
+  double accepted =
+      own.counts.accepted + kPriorDrafts * all.accepted / (all.accepted + all.refused);
+  double judged = own.counts.accepted + own.counts.refused + kPriorDrafts;
+  if (own.mean_confidence >= 0.0) {
+    accepted += kConfidenceDrafts * own.mean_confidence;
+    judged += kConfidenceDrafts;
+  }
+  return accepted / judged;
+}
+
+std::vector<double> ExpectedSurvivals(double acceptance_rate, int32_t num_drafts) {
+  std::vector<double> survivals;
+  double product = 1.0;
+  for (int32_t k = 0; k < num_drafts; ++k) survivals.push_back(product *= acceptance_rate);
+  return survivals;
+}
+
+void NoteDrafting(bool is_try, DraftRecord* record) {
+  record->retry_tokens =
+      is_try ? std::clamp(2 * record->retry_tokens, kRetryTokens, kMostRetryTokens) : kRetryTokens;
+  record->tokens_since = 0;
+}
+
+void NoteTryPaid(DraftRecord* record) { record->retry_tokens = 0; }
+
+bool IsTryDue(const DraftRecord& record, int64_t num_tokens) {
+  return record.tokens_since + num_tokens >= record.retry_tokens;
+}
+
+DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const WorkTime& step_us,
+                           const WorkTime& draft_us, double allowance_us) {
+  DraftChoice choice;
+  const std::vector<Ranked> ranked = ByExpectation(candidates);
+  if (ranked.empty()) return choice;
+  const auto num_requests = static_cast<int64_t>(candidates.size());
+  const double plain_us = step_us(num_requests);
+  // Where no time is known drafts are what tells it.
+  const size_t size =
+      plain_us <= 0.0 ? ranked.size() : BestSetSize(ranked, candidates.size(), step_us, draft_us);
+  for (size_t i = 0; i < size; ++i) choice.request_ids.push_back(ranked[i].candidate->request_id);
+  if (size > 0) return choice;
+  choice.token_us = plain_us / static_cast<double>(num_requests);
+  choice.try_us = draft_us(1);
+  const auto trying = std::find_if(ranked.begin(), ranked.end(),
+                                   [](const Ranked& r) { return r.candidate->may_try; });
+  if (trying == ranked.end() || choice.try_us > allowance_us) return choice;
+  choice.request_ids.push_back(trying->candidate->request_id);
+  choice.is_try = true;
+  return choice;
+}
+
+}  // namespace deepinfer
