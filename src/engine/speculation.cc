@@ -13,7 +13,7 @@ namespace {
 constexpr double kSmoothing = 0.01;
 // Share of the time that tries may take from requests for which drafts do not pay, and how many
 // steps of it may be saved up.
-constexpr double kTryShare = 0.01;
+constexpr double kTryShare = 0.005;
 constexpr double kMostSavedSteps = 8;
 // So many items draft before anybody judges: the first passes tell what drafts cost.
 constexpr int64_t kFreeTries = 10;

@@ -16,8 +16,8 @@ class DraftTimeModel {
   // straight line through the nearest ones and zero. 0 while nothing is known.
   double Predict(int64_t num_sequences) const;
 
-  // The size itself where it, or sizes on both sides of it, were measured; else the nearest that was.
-  // 0: none was.
+  // The size itself where it, or sizes on both sides of it, were measured; else the nearest that
+  // was. 0: none was.
   int64_t Nearest(int64_t num_sequences) const;
 
   // What took no time says nothing.
