@@ -187,7 +187,7 @@ Status Drafter::Keep(std::span<const StepItem> items, std::span<const float> mai
     if (!item.ran) continue;
     const SequenceStep& r = item.rows;
     const int32_t start = std::max(r.start, r.decoder_from);
-    const int32_t num_rows = std::max(0, item.end() - start);
+    const int32_t num_rows = r.cut_out != nullptr ? 0 : std::max(0, item.end() - start);
     const int32_t num_committed = item.is_decode ? item.num_committed : num_rows;
     PendingContext& pending = item.sequence->device.context;
     if (num_committed > 0 && item.status.ok()) {

@@ -30,15 +30,17 @@ Result<std::unique_ptr<Model>> Model::Load(const std::filesystem::path& dir,
                       EngramHasher::Create(config, std::move(engram_token_map)));
   DI_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(dir.string()));
   std::unique_ptr<Model> model(new Model(std::move(checkpoint), options, ops));
-  const bool reads_ahead = options.on_progress && FitsInMemory(model->checkpoint_.total_bytes());
+  // Of a part the pages come in as they are used.
+  const bool reads_ahead = options.on_progress && options.part == ModelPart::kWhole &&
+                           FitsInMemory(model->checkpoint_.total_bytes());
   // Before anything reads the weights: pages keep the size they are first read in.
   if (reads_ahead) {
     model->checkpoint_.UseHugePages();
   } else {
     model->checkpoint_.Advise(MapAdvice::kHugePages);
   }
-  DI_ASSIGN_OR_RETURN(model->weights_,
-                      LoadModelWeights(config, options.weight_checks, &model->checkpoint_));
+  DI_ASSIGN_OR_RETURN(model->weights_, LoadModelWeights(config, options.part, options.weight_checks,
+                                                        &model->checkpoint_));
   if (reads_ahead) {
     // Every core reads all weights, so no node may hold more than its share.
     const InterleavedPages interleaved(ReadCpuTopology().memory_nodes);

@@ -28,6 +28,8 @@ struct ModelOptions {
   // Positions the RoPE tables cover; clipped to the model's maximum.
   int32_t max_positions = 32768;
   WeightCheckOptions weight_checks;
+  // Of a part only its weights are read; a step must have no decoder row (SequenceStep::cut_out).
+  ModelPart part = ModelPart::kWhole;
   // Called while weight pages are read in; empty: they are read on first use. Checkpoints larger
   // than half of the memory are never read ahead.
   std::function<void(uint64_t done_bytes, uint64_t total_bytes)> on_progress;

@@ -29,6 +29,13 @@ struct SequenceStep {
   // Rows from here on yield logits; they must run the decoder.
   int32_t logits_from = 0;
 
+  // A split at the cut between two engines (model.md §13.1). Rows at the cut are f32
+  // [decoder rows, hc_mult·dim + hc_mult]: h, then pre. cut_out: they go there instead of through
+  // the decoder. cut_in: they come from there, with start >= decoder_from, and the layers below,
+  // global KV included, have run already.
+  float* cut_out = nullptr;
+  const float* cut_in = nullptr;
+
   const int32_t* block_table = nullptr;  // pages for every position below start + num_rows
   std::byte* pool = nullptr;             // base of the pages
   std::byte* slot = nullptr;             // state slot, KvLayout::slot_bytes

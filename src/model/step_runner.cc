@@ -13,10 +13,14 @@ StepRunner::StepRunner(const StepContext& context, std::span<const SequenceStep>
       probe_(probe),
       want_main_hidden_(want_main_hidden),
       selections_(context.config->index_source_layers.size()) {
+  int64_t decoder_rows = 0;
   for (const SequenceStep& s : sequences) {
-    runs_.push_back({&s, num_rows_, s.num_rows, s.start, OkStatus()});
-    num_rows_ += s.num_rows;
+    const int64_t rows = s.cut_in == nullptr ? s.num_rows : 0;
+    runs_.push_back({&s, num_rows_, rows, s.start, OkStatus()});
+    num_rows_ += rows;
+    decoder_rows += s.num_rows;
   }
+  most_rows_ = std::max(num_rows_, decoder_rows);
 }
 
 HcShape StepRunner::Hc() const {
@@ -27,8 +31,13 @@ void StepRunner::Run(StepOutput* out) {
   out->main_hidden.clear();
   out->status.clear();
   Embed();
-  for (int32_t layer = 0; layer < config_.num_layers; ++layer) RunLayer(layer);
-  RunHead(out);
+  for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
+    // At the cut rows may come in.
+    if (num_rows_ > 0 || layer == config_.decoder_start()) RunLayer(layer);
+  }
+  out->logits.clear();
+  // Without a row the weights of the decoder are not asked for, which may not be there.
+  if (num_rows_ > 0) RunHead(out);
   for (const RowRun& run : runs_) out->status.push_back(run.status);
 }
 
@@ -53,14 +62,14 @@ void StepRunner::Embed() {
   float* x = Floats(num_rows_ * config_.dim);
   ops_->Embed(num_rows_, device_ids, context_.weights->embed, config_.dim, x);
   Probe("embed", -1, x, num_rows_, config_.dim);
-  h_ = Floats(num_rows_ * n * config_.dim);
-  h_next_ = Floats(num_rows_ * n * config_.dim);
-  u_ = Floats(num_rows_ * config_.dim);
+  h_ = Floats(most_rows_ * n * config_.dim);
+  h_next_ = Floats(most_rows_ * n * config_.dim);
+  u_ = Floats(most_rows_ * config_.dim);
   ops_->Replicate(num_rows_, x, config_.hc_mult, config_.dim, h_);
   // The first site reads copy 0 alone.
   std::vector<float> one_hot(static_cast<size_t>(num_rows_ * n), 0.0f);
   for (int64_t t = 0; t < num_rows_; ++t) one_hot[static_cast<size_t>(t * n)] = 1.0f;
-  pre_ = Floats(num_rows_ * n);
+  pre_ = Floats(most_rows_ * n);
   for (Selection& s : selections_) s = NewSelection(config_.index_topk);
   candidates_ = NewSelection(config_.candidate_topk_blocks);
   ops_->CopyToDevice(pre_, one_hot.data(), num_rows_ * n * 4);
@@ -77,7 +86,8 @@ void StepRunner::RunLayer(int32_t layer) {
   // Global KV depends on the encoder only, so at the cut every row publishes before the rows
   // that are not kept leave the batch (model.md §3).
   if (config_.IsKvSource(layer)) PublishEntries(layer);
-  if (layer == config_.decoder_start()) KeepDecoderRows();
+  if (layer == config_.decoder_start()) KeepDecoderRows(layer);
+  if (num_rows_ == 0) return;
   RecordTarget(layer);
 
   // What crosses to the next layer was taken before this scope.
@@ -116,10 +126,69 @@ void StepRunner::AttentionInput(int32_t layer) {
                 stream(), u_);
 }
 
-void StepRunner::KeepDecoderRows() {
+int64_t StepRunner::NumEncoderRows(const RowRun& run) {
+  return std::clamp<int64_t>(run.sequence->decoder_from - run.start, 0, run.num_rows);
+}
+
+void StepRunner::SendCutRows(const RowRun& run) {
+  const int64_t n = config_.hc_mult, width = n * config_.dim;
+  float* to = run.sequence->cut_out;
+  for (int64_t i = NumEncoderRows(run); i < run.num_rows; ++i, to += width + n) {
+    ops_->CopyToHost(to, h_ + (run.first_row + i) * width, width * 4);
+    ops_->CopyToHost(to + width, pre_ + (run.first_row + i) * n, n * 4);
+  }
+}
+
+void StepRunner::InsertCutRows() {
+  const int64_t n = config_.hc_mult, width = n * config_.dim;
+  float* const pre = Floats(most_rows_ * n);
+  uint8_t* const is_image = context_.workspace->Array<uint8_t>(most_rows_);
+  float* const hidden =
+      main_hidden_ == nullptr ? nullptr : Floats(most_rows_ * std::max<int64_t>(1, TargetsWidth()));
+  std::vector<int32_t> positions;
+  int64_t rows = 0;
+  for (RowRun& run : runs_) {
+    const SequenceStep& s = *run.sequence;
+    if (s.cut_in == nullptr) {
+      ops_->CopyOnDevice(h_next_ + rows * width, h_ + run.first_row * width,
+                         run.num_rows * width * 4);
+      ops_->CopyOnDevice(pre + rows * n, pre_ + run.first_row * n, run.num_rows * n * 4);
+      ops_->CopyOnDevice(is_image + rows, is_image_ + run.first_row, run.num_rows);
+      if (hidden != nullptr) {
+        ops_->CopyOnDevice(hidden + rows * TargetsWidth(),
+                           main_hidden_ + run.first_row * TargetsWidth(),
+                           run.num_rows * TargetsWidth() * 4);
+      }
+    } else {
+      run.num_rows = s.num_rows;
+      const float* from = s.cut_in;
+      for (int64_t i = 0; i < run.num_rows; ++i, from += width + n) {
+        ops_->CopyToDevice(h_next_ + (rows + i) * width, from, width * 4);
+        ops_->CopyToDevice(pre + (rows + i) * n, from + width, n * 4);
+        const uint8_t flag = s.is_image == nullptr ? 0 : s.is_image[s.start + i];
+        ops_->CopyToDevice(is_image + rows + i, &flag, 1);
+      }
+    }
+    for (int64_t i = 0; i < run.num_rows; ++i) {
+      positions.push_back(run.start + static_cast<int32_t>(i));
+    }
+    run.first_row = rows;
+    rows += run.num_rows;
+  }
+  std::swap(h_, h_next_);
+  pre_ = pre;
+  is_image_ = is_image;
+  main_hidden_ = hidden;
+  positions_ = context_.workspace->Array<int32_t>(rows);
+  ops_->CopyToDevice(positions_, positions.data(), rows * 4);
+  num_rows_ = rows;
+}
+
+void StepRunner::KeepDecoderRows(int32_t layer) {
   const HcShape hc = Hc();
   in_decoder_ = true;
   int64_t rows = 0;
+  bool inserts = false;
   const int64_t h_row = hc.num_copies * hc.dim * 4, pre_row = int64_t{hc.num_copies} * 4;
   const auto move = [&](auto* base, int64_t from, int64_t count, int64_t row_bytes) {
     auto* bytes = reinterpret_cast<std::byte*>(base);
@@ -129,8 +198,8 @@ void StepRunner::KeepDecoderRows() {
     }
   };
   for (RowRun& run : runs_) {
-    const int64_t skip =
-        std::clamp<int64_t>(run.sequence->decoder_from - run.start, 0, run.num_rows);
+    if (run.sequence->cut_out != nullptr) SendCutRows(run);
+    const int64_t skip = run.sequence->cut_out == nullptr ? NumEncoderRows(run) : run.num_rows;
     const int64_t from = run.first_row + skip;
     run.start += static_cast<int32_t>(skip);
     run.num_rows -= skip;
@@ -142,8 +211,12 @@ void StepRunner::KeepDecoderRows() {
     if (main_hidden_ != nullptr) move(main_hidden_, from, run.num_rows, TargetsWidth() * 4);
     run.first_row = rows;
     rows += run.num_rows;
+    inserts = inserts || run.sequence->cut_in != nullptr;
   }
   num_rows_ = rows;
+  if (!inserts) return;
+  InsertCutRows();
+  AttentionInput(layer);
 }
 
 void StepRunner::RecordTarget(int32_t layer) {
@@ -197,8 +270,8 @@ int64_t StepRunner::NumLogitRows(const RowRun& run) {
 }
 
 StepRunner::Selection StepRunner::NewSelection(int32_t width) {
-  return {context_.workspace->Array<int32_t>(num_rows_ * width),
-          context_.workspace->Array<int32_t>(num_rows_), width};
+  return {context_.workspace->Array<int32_t>(most_rows_ * width),
+          context_.workspace->Array<int32_t>(most_rows_), width};
 }
 
 StepRunner::Rows StepRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {

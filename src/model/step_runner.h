@@ -65,7 +65,12 @@ class StepRunner {
   void RunLayer(int32_t layer);
   // u_ = RMSNorm(hc_pre(h_, pre_)).
   void AttentionInput(int32_t layer);
-  void KeepDecoderRows();
+  // From here on the batch is the decoder rows, which may come from or leave to another engine.
+  void KeepDecoderRows(int32_t layer);
+  void SendCutRows(const RowRun& run);
+  void InsertCutRows();
+  // Rows of the run that run the decoder, as an offset into its rows.
+  static int64_t NumEncoderRows(const RowRun& run);
   // Rows of the run that yield logits: its last ones.
   static int64_t NumLogitRows(const RowRun& run);
   Selection NewSelection(int32_t width);
@@ -147,6 +152,7 @@ class StepRunner {
 
   std::vector<RowRun> runs_;
   int64_t num_rows_ = 0;
+  int64_t most_rows_ = 0;  // of both halves: the room of all arrays of rows
   bool in_decoder_ = false;
   int32_t* positions_ = nullptr;       // [T]
   uint8_t* is_image_ = nullptr;        // [T]

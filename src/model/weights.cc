@@ -119,20 +119,32 @@ Status CheckLeftovers(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-Result<ModelWeights> LoadModelWeights(const ModelConfig& c, const WeightCheckOptions& options,
-                                      Checkpoint* checkpoint) {
+Result<ModelWeights> LoadModelWeights(const ModelConfig& c, ModelPart part,
+                                      const WeightCheckOptions& options, Checkpoint* checkpoint) {
   ModelWeights w;
   TensorReader r(checkpoint, options, &w.realigned);
   w.embed = r.Bf16("embed.weight", {c.vocab_size, c.dim});
-  w.norm = r.Bf16("norm.weight", {c.dim});
-  w.head = r.Bf16Matrix("head.weight", c.vocab_size, c.dim);
-  for (int32_t l = 0; l < c.num_layers && r.ok(); ++l) {
+  const bool whole = part == ModelPart::kWhole;
+  const int32_t num_layers = whole ? c.num_layers : c.decoder_start() + 1;
+  for (int32_t l = 0; l < num_layers && r.ok(); ++l) {
     LayerWeights& layer = w.layers.emplace_back();
-    ReadBlock(&r, c, "layers." + std::to_string(l) + ".", c.num_experts, &layer.block);
+    const std::string prefix = "layers." + std::to_string(l) + ".";
+    const bool publishes_only = !whole && l == c.decoder_start();
+    if (publishes_only) {
+      layer.block.attn_norm = r.Bf16(prefix + "attn_norm.weight", {c.dim});
+    } else {
+      ReadBlock(&r, c, prefix, c.num_experts, &layer.block);
+    }
     if (c.IsKvSource(l)) ReadCompressor(&r, c, l, &layer.compressor);
-    if (c.IsIndexSource(l)) ReadIndexer(&r, c, l, &layer.indexer);
+    if (c.IsIndexSource(l) && !publishes_only) ReadIndexer(&r, c, l, &layer.indexer);
     if (c.EngramIndex(l) >= 0) ReadEngram(&r, c, l, &layer.engram);
   }
+  if (!whole) {
+    DI_RETURN_IF_ERROR(r.status());
+    return w;
+  }
+  w.norm = r.Bf16("norm.weight", {c.dim});
+  w.head = r.Bf16Matrix("head.weight", c.vocab_size, c.dim);
   ReadDspark(&r, c, &w.dspark);
   DI_RETURN_IF_ERROR(r.status());
   DI_RETURN_IF_ERROR(CheckLeftovers(*checkpoint));

@@ -88,13 +88,20 @@ struct ModelWeights {
   std::vector<std::unique_ptr<std::byte[]>> realigned;
 };
 
+// Which part of the model runs.
+enum class ModelPart : unsigned char {
+  kWhole,
+  kEncoder,  // layers below the decoder, and what its first layer publishes (model.md §13.1)
+};
+
 struct WeightCheckOptions {
   bool scan_codes = false;  // also look for NaN codes in every E4M3 tensor: reads the whole model
 };
 
-// Takes every tensor the configuration calls for. data_corruption or not_found name the tensor;
-// left-over names outside the vision part are an error.
-Result<ModelWeights> LoadModelWeights(const ModelConfig& config, const WeightCheckOptions& options,
-                                      Checkpoint* checkpoint);
+// Takes every tensor the configuration calls for; of a part those that it runs. data_corruption or
+// not_found name the tensor; left-over names outside the vision part are an error, with the whole
+// model.
+Result<ModelWeights> LoadModelWeights(const ModelConfig& config, ModelPart part,
+                                      const WeightCheckOptions& options, Checkpoint* checkpoint);
 
 }  // namespace deepinfer

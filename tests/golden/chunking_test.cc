@@ -115,6 +115,65 @@ TEST_P(Chunking, CompactTailEqualsMaskedTailOnKeptRows) {
       << "the tail must differ from the full decoder, or the clamp does nothing";
 }
 
+// One model with the encoder's weights alone runs the prompt up to the cut; the whole one goes on
+// from there, in a batch with others.
+TEST_P(Chunking, ASplitAtTheCutGivesTheSameBits) {
+  TinyModelOptions encoder_options = Options();
+  encoder_options.part = ModelPart::kEncoder;
+  TinyModel encoder(encoder_options), whole(Options());
+  const ModelConfig& config = whole->config();
+  const int64_t floats = int64_t{config.hc_mult} * (config.dim + 1);
+  const std::vector<int32_t> tokens = GoldenFile("f32_L300").Ints("tokens");
+  const int32_t k0 = 300 - TestKeepRows(*whole.get());
+  const auto kept = [&](SequenceStep step) {
+    step.decoder_origin = step.decoder_from = k0;
+    step.logits_from = std::max(step.start, k0);
+    return step;
+  };
+  TestSequence unsplit(whole.get(), tokens);
+  const SequenceStep all = kept(unsplit.Rows(0, 300));
+  StepOutput want;
+  ASSERT_TRUE(whole->Step({&all, 1}, true, &want).ok());
+
+  for (const int32_t chunk : {300, 128, 37}) {
+    TestSequence prefill(encoder.get(), tokens);
+    std::vector<float> cut(static_cast<size_t>((300 - k0) * floats));
+    for (int32_t start = 0; start < 300; start += chunk) {
+      SequenceStep step = kept(prefill.Rows(start, std::min(chunk, 300 - start)));
+      step.logits_from = start + step.num_rows;
+      step.cut_out = cut.data() + std::max(0, start - k0) * floats;
+      StepOutput out;
+      ASSERT_TRUE(encoder->Step({&step, 1}, false, &out).ok());
+      EXPECT_TRUE(out.logits.empty());
+    }
+    TestSequence decode(whole.get(), tokens), before(whole.get(), tokens),
+        after(whole.get(), tokens);
+    decode.TakeStateOf(prefill);
+    after.RunChunks({200});
+    std::vector<float> got, got_hidden;
+    for (int32_t start = k0; start < 300; start += chunk) {
+      SequenceStep step = kept(decode.Rows(start, std::min(chunk, 300 - start)));
+      step.write_from = 300;
+      step.cut_in = cut.data() + (start - k0) * floats;
+      const SequenceStep others[] = {kept(before.Rows(0, 130)), step, after.Rows(200, 3)};
+      StepOutput out;
+      ASSERT_TRUE(whole->Step(others, true, &out).ok());
+      const int64_t skip = std::max(0, 130 - k0);
+      const auto logits = out.logits.begin() + skip * kVocab;
+      got.insert(got.end(), logits, logits + step.num_rows * kVocab);
+      const auto width = static_cast<int64_t>(config.dspark.target_layer_ids.size()) * config.dim;
+      const auto hidden = out.main_hidden.begin() + skip * width;
+      got_hidden.insert(got_hidden.end(), hidden, hidden + step.num_rows * width);
+      before.LoseState();
+      TestSequence fresh(whole.get(), tokens);
+      before.TakeStateOf(fresh);
+    }
+    EXPECT_EQ(got, want.logits) << chunk;
+    EXPECT_EQ(got_hidden, want.main_hidden) << chunk;
+    EXPECT_EQ(decode.pool(), unsplit.pool()) << chunk;
+  }
+}
+
 TEST_P(Chunking, ExactReplayAfterAHitEqualsAColdRun) {
   TinyModel model(Options());
   const std::vector<int32_t> tokens = GoldenFile("f32_L300").Ints("tokens");

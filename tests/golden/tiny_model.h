@@ -26,6 +26,7 @@ struct TinyModelOptions {
   int threads = 0;
   IsaLevel isa = DetectIsaLevel();
   ProdDeviations prod_deviations = {};
+  ModelPart part = ModelPart::kWhole;
 };
 
 class TinyModel {
@@ -43,6 +44,7 @@ class TinyModel {
     model_options.numerics = options.numerics;
     model_options.prod_deviations = options.prod_deviations;
     model_options.kv_format = options.kv_format;
+    model_options.part = options.part;
     const bool is_path = options.checkpoint.starts_with('/');
     Result<std::unique_ptr<Model>> model = Model::Load(
         is_path ? options.checkpoint : GoldenPath(options.checkpoint),
@@ -118,6 +120,12 @@ class TestSequence {
   void LoseState() {
     std::mt19937 rng(99);
     Fill(&slot_, slot_.size(), &rng);
+  }
+
+  // As when it was handed over; both were made with the same seed.
+  void TakeStateOf(const TestSequence& other) {
+    pool_ = other.pool_;
+    slot_ = other.slot_;
   }
 
   const std::vector<std::byte>& pool() const { return pool_; }

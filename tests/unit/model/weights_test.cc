@@ -18,14 +18,15 @@ struct Loaded {
   explicit Loaded(const std::function<void(CheckpointCopy*)>& change,
                   const WeightCheckOptions& options = {},
                   const std::function<void(const TempDir&)>& after = {},
-                  const char* checkpoint_name = "golden/tiny_fp8fp4") {
+                  const char* checkpoint_name = "golden/tiny_fp8fp4",
+                  ModelPart part = ModelPart::kWhole) {
     CheckpointCopy copy(TestDataPath(checkpoint_name));
     change(&copy);
     copy.Write(dir);
     if (after) after(dir);
     checkpoint = std::make_unique<Result<Checkpoint>>(Checkpoint::Open(dir.path()));
     weights = std::make_unique<Result<ModelWeights>>(
-        checkpoint->ok() ? LoadModelWeights(TinyConfig(), options, &**checkpoint)
+        checkpoint->ok() ? LoadModelWeights(TinyConfig(), part, options, &**checkpoint)
                          : Result<ModelWeights>(checkpoint->status()));
   }
 
@@ -51,6 +52,23 @@ constexpr StatusCode kMissing = StatusCode::kNotFound;
 constexpr StatusCode kDamaged = StatusCode::kDataCorruption;
 
 void Nothing(CheckpointCopy*) {}
+
+TEST(LoadWeightsTest, TheEncoderTakesWhatItRunsAndNothingElse) {
+  const Loaded loaded(Nothing, {}, {}, "golden/tiny_fp8fp4", ModelPart::kEncoder);
+  ASSERT_TRUE(loaded.ok()) << loaded.weights->status().ToString();
+  const ModelWeights& w = **loaded.weights;
+  const auto cut = static_cast<size_t>(TinyConfig().decoder_start());
+  ASSERT_EQ(w.layers.size(), cut + 1);
+  EXPECT_NE(w.layers[cut - 1].block.attention.wq_a.data, nullptr);
+  EXPECT_NE(w.layers[cut].compressor.wkv.data, nullptr) << "it publishes";
+  EXPECT_TRUE(w.layers[cut].block.moe.experts.empty());
+  uint64_t taken = (**loaded.checkpoint).total_bytes();
+  for (const std::string_view name : (**loaded.checkpoint).UnconsumedNames()) {
+    EXPECT_FALSE(name.starts_with("layers.0.")) << name;
+    taken -= (**loaded.checkpoint).Find(name)->bytes().size();
+  }
+  EXPECT_LT(taken, (**loaded.checkpoint).total_bytes() * 2 / 3);
+}
 
 TEST(LoadWeightsTest, AnUnchangedCopyLoadsInBothForms) {
   for (const char* name : {"golden/tiny_fp8fp4", "golden/tiny_bf16"}) {
