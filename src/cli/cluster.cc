@@ -36,6 +36,11 @@ class ClusterCommand final : public Command {
     up_->add_option("--threads", up_options_.threads,
                     "Compute threads of a worker; 0 = the cores divided among them")
         ->capture_default_str();
+    up_->add_option("--kv-dir", up_options_.kv_dir,
+                    "Folder of a persistent cache that all workers share; default: none");
+    up_->add_option("--prefill-flag", up_options_.prefill_flags,
+                    "Passed on to every worker that runs prompts, as "
+                    "--prefill-flag=--hand-off=tail; may repeat");
     up_->add_option("--worker-flag", up_options_.worker_flags,
                     "Passed on to every worker, as --worker-flag=--max-num-seqs=4; may repeat");
     up_->add_option("--gateway-flag", up_options_.gateway_flags,

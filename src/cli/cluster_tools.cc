@@ -108,8 +108,17 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
       worker.arguments = {"worker",   model.string(),  "--role",    worker.role,
                           "--listen", worker.endpoint, "--threads", std::to_string(threads)};
       worker.arguments.insert(worker.arguments.end(), find.begin(), find.end());
+      if (!options.kv_dir.empty()) {
+        const std::string folder = fs::absolute(options.kv_dir).string();
+        worker.arguments.insert(worker.arguments.end(),
+                                {"--kv-dir", folder, "--kv-shared", "--kv-node", worker.name});
+      }
       worker.arguments.insert(worker.arguments.end(), options.worker_flags.begin(),
                               options.worker_flags.end());
+      if (worker.role == "prefill") {
+        worker.arguments.insert(worker.arguments.end(), options.prefill_flags.begin(),
+                                options.prefill_flags.end());
+      }
       DI_RETURN_IF_ERROR(cluster->Start(std::move(worker)));
     }
   }

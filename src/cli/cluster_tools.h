@@ -21,7 +21,9 @@ struct ClusterUpOptions {
   uint16_t port = 8000;
   std::string dir;
   int threads = 0;
+  std::string kv_dir;  // of the persistent cache that all workers share; empty: none
   std::vector<std::string> worker_flags;
+  std::vector<std::string> prefill_flags;  // for workers that run prompts
   std::vector<std::string> gateway_flags;
   TlsFlags tls;
 };

@@ -36,6 +36,17 @@ Result<std::string> StepTimeFile(const std::filesystem::path& dir, const std::st
   return (std::filesystem::path(folder) / ("step_time-" + name.substr(0, 16))).string();
 }
 
+// Names the persistent cache that others share; "" where nobody does. Whoever has another secret
+// keeps its blocks under other keys.
+std::string SharedRoot(const KvCache& cache) {
+  if (cache.store == nullptr || !cache.store->context().options.shared) return {};
+  const Sha256Digest& space = cache.store->context().options.namespace_id;
+  std::string text = "deepinfer-kv-root-v1";
+  text.append(cache.secret.begin(), cache.secret.end());
+  text.append(space.begin(), space.end());
+  return Sha256Hex(text);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Worker>> LoadInProcessWorker(const std::filesystem::path& dir,
@@ -46,6 +57,7 @@ Result<std::unique_ptr<Worker>> LoadInProcessWorker(const std::filesystem::path&
   DI_ASSIGN_OR_RETURN(BundleOptions bundle_options, flags.model.Bundle());
   bundle_options.model.max_positions = flags.engine.max_model_len;
   bundle_options.grammars = flags.grammars;
+  bundle_options.model.part = flags.part;
   ModelBundle& bundle = parts->bundle;
   {
     const LoadDisplay display(progress, true);
@@ -56,11 +68,14 @@ Result<std::unique_ptr<Worker>> LoadInProcessWorker(const std::filesystem::path&
   DI_ASSIGN_OR_RETURN(parts->cache, flags.kv.Open(*model, dir, clock));
   EngineOptions options = flags.engine;
   options.sampling_pool = bundle.pool.get();
+  // Drafts are the decoder's.
+  if (flags.part == ModelPart::kEncoder) options.speculation.enabled = false;
   DI_ASSIGN_OR_RETURN(options.step_time_file,
                       StepTimeFile(dir, flags.perf_curve_dir, bundle_options, bundle));
   DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(model, options, clock, bundle.grammars.get(),
                                                   parts->cache->store.get()));
-  auto worker = std::make_unique<InProcessWorker>(model_name, model, std::move(engine), role);
+  auto worker = std::make_unique<InProcessWorker>(model_name, model, std::move(engine), role,
+                                                  SharedRoot(*parts->cache));
   const LoadReport load = worker->Load();
   // Benchmark drivers search for this line, also on a CPU.
   fmt::print(stderr, "GPU KV cache size: {} tokens\n", load.kv_capacity_tokens);

@@ -40,7 +40,7 @@ struct ServeFlags {
   LogFormat log_format() const;
   // The part of `engine` and of the promises that the gateway keeps.
   GatewayOptions gateway_options() const;
-
+  ModelPart part = ModelPart::kWhole;  // a worker may load one
   double drain_timeout_s = 60;
   std::string perf_curve_dir;
 

@@ -42,6 +42,17 @@ class WorkerCommand final : public Command {
                   "How states move between workers: shared memory on one machine, TCP, or auto")
         ->check(CLI::IsMember({"auto", "shm", "tcp"}))
         ->capture_default_str();
+    c->add_option("--hand-off", hand_off_,
+                  "What moves to the worker that runs the answer. full: state and first token; "
+                  "store: the first token, blocks come from the shared cache; encoder, tail: what "
+                  "is below the decoder, whose tail runs there")
+        ->check(CLI::IsMember({"full", "store", "encoder", "tail"}))
+        ->capture_default_str();
+    c->add_option("--layers", layers_,
+                  "encoder: load the layers below the decoder only, half of the weights; with "
+                  "--role prefill and --hand-off encoder or tail")
+        ->check(CLI::IsMember({"all", "encoder"}))
+        ->capture_default_str();
     c->add_option("--listen", listen_, "unix:PATH or HOST:PORT; port 0 = chosen by the system")
         ->capture_default_str();
     c->add_option("--hand-off-memory-mb", hand_off_memory_mb_,
@@ -70,6 +81,8 @@ class WorkerCommand final : public Command {
     DI_ASSIGN_OR_RETURN(const std::filesystem::path dir, flags_.model.ModelDir());
     DI_RETURN_IF_ERROR(flags_.Finish(dir));
     DI_RETURN_IF_ERROR(registry_.Check());
+    DI_RETURN_IF_ERROR(CheckHandOff());
+    if (layers_ == "encoder") flags_.part = ModelPart::kEncoder;
     StopSignals signals;
     SteadyClock clock;
     LoadProgress progress;
@@ -77,11 +90,15 @@ class WorkerCommand final : public Command {
     DI_ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
                         LoadInProcessWorker(dir, flags_, FolderName(dir), *ParseWorkerRole(role_),
                                             &progress, &parts, &clock));
+    if (hand_off_ == "store" && worker->info().kv_root.empty()) {
+      return InvalidRequest("--hand-off store needs --kv-dir and --kv-shared");
+    }
     WorkerServiceOptions options;
-    options.transport = Transport();
+    options.profile = Profile();
+    options.sender.transport = Transport();
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
     options.revision = revision_;
-    DI_ASSIGN_OR_RETURN(options.security, tls_.Load());
+    DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
     if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
@@ -92,7 +109,7 @@ class WorkerCommand final : public Command {
     DI_ASSIGN_OR_RETURN(
         const std::unique_ptr<SessionServer> sessions,
         SessionServer::Listen(
-            listen_, [&](Session* session) { service.Serve(session); }, options.security));
+            listen_, [&](Session* session) { service.Serve(session); }, options.sender.security));
     auto registration = registry_.Announce(sessions->endpoint(), worker->info());
     Log(LogLevel::kInfo, "worker.ready",
         {{"endpoint", sessions->endpoint()},
@@ -109,6 +126,20 @@ class WorkerCommand final : public Command {
     sessions->Shutdown();
     Log(LogLevel::kInfo, "worker.stopped");
     return OkStatus();
+  }
+
+  Status CheckHandOff() const {
+    if (layers_ == "all" ||
+        (role_ == "prefill" && (hand_off_ == "encoder" || hand_off_ == "tail"))) {
+      return OkStatus();
+    }
+    return InvalidRequest("--layers encoder needs --role prefill and --hand-off encoder or tail");
+  }
+
+  HandOffProfile Profile() const {
+    if (hand_off_ == "store") return HandOffProfile::kStore;
+    if (hand_off_ == "encoder") return HandOffProfile::kEncoder;
+    return hand_off_ == "tail" ? HandOffProfile::kTail : HandOffProfile::kFull;
   }
 
   HandOffTransport Transport() const {
@@ -134,6 +165,8 @@ class WorkerCommand final : public Command {
   TlsFlags tls_;
   std::string role_ = "all";
   std::string transport_ = "auto";
+  std::string hand_off_ = "full";
+  std::string layers_ = "all";
   int64_t hand_off_memory_mb_ = LandingOptions{}.max_bytes >> 20;
   std::string listen_ = "127.0.0.1:0";
   std::string revision_{kCommit};

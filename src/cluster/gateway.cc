@@ -138,6 +138,15 @@ struct Gateway::Candidates {
     return some;
   }
 
+  // Of these the ones that hold all layers.
+  std::vector<RouteCandidate> ForAnswers(WorkerRole role, const std::string* revision) const {
+    std::vector<RouteCandidate> some = Of(role, revision);
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i].usable = some[i].usable && !infos[i].encoder_only;
+    }
+    return some;
+  }
+
   // Prefill workers whose states a decode worker takes: they move only within a revision.
   std::vector<RouteCandidate> PrefillWithPartner() const {
     std::set<std::string_view> taken;
@@ -178,7 +187,7 @@ LiveRequest::Placement Gateway::Place(const LiveRequest& request) {
   // The first of these roles that has a usable worker.
   const auto decode = [&](std::initializer_list<WorkerRole> order, const std::string* revision) {
     for (const WorkerRole role : order) {
-      const auto index = ChooseDecode(candidates.Of(role, revision), tokens);
+      const auto index = ChooseDecode(candidates.ForAnswers(role, revision), tokens);
       if (index) return (*candidates.workers)[*index];
     }
     return std::shared_ptr<Worker>();

@@ -14,6 +14,25 @@ std::string RunName(const std::string& request_id, uint32_t attempt) {
   return request_id + "/" + std::to_string(attempt);
 }
 
+namespace {
+
+std::optional<HandOffProfile> DecodeProfile(wire::HandOffProfile profile) {
+  switch (profile) {
+    case wire::FULL:
+      return HandOffProfile::kFull;
+    case wire::STORE:
+      return HandOffProfile::kStore;
+    case wire::ENCODER:
+      return HandOffProfile::kEncoder;
+    case wire::TAIL:
+      return HandOffProfile::kTail;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
 HandOffReceiver::HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
                                  const std::string& host, const Clock* clock)
     : transport_(transport), landings_(options, clock) {
@@ -73,6 +92,7 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
   wire::Ticket* ticket = answer.mutable_ticket();
   ticket->set_request_id(message.request_id());
   ticket->set_attempt(message.attempt());
+  ticket->set_profile(message.profile());
   uint64_t older = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -87,24 +107,42 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
     }
   }
   if (older != 0) landings_.Revoke(older);
-  if (!ticket->refused().empty()) return peer.reply(std::move(answer));
+  if (ticket->refused().empty()) Grant(message, peer, ticket);
+  peer.reply(std::move(answer));
+}
+
+void HandOffReceiver::Grant(const wire::Reserve& message, const Peer& peer, wire::Ticket* ticket) {
+  const std::optional<HandOffProfile> profile = DecodeProfile(message.profile());
+  if (!profile) return ticket->set_refused("no profile that this worker knows");
+  if (*profile == HandOffProfile::kStore && !peer.shares_store) {
+    return ticket->set_refused("the workers share no persistent cache");
+  }
+  std::vector<TransferRegion> regions;
+  for (const wire::Region& region : message.regions()) {
+    regions.push_back({region.size_bytes(), region.unit_bytes()});
+  }
   const bool shares = peer.same_host && transport_ != HandOffTransport::kTcp;
-  const Result<LandingGrant> grant = landings_.Grant(message.size_bytes(), shares);
-  bool granted = grant.ok();
-  if (granted) {
+  const Result<LandingGrant> grant = landings_.Grant(regions, shares);
+  if (!grant.ok()) {
+    const bool no_room = grant.status().code() == StatusCode::kResourceExhausted;
+    ticket->set_no_room(no_room);
+    ticket->set_try_again(no_room);
+    return ticket->set_refused(grant.status().message());
+  }
+  const std::string run = RunName(message.request_id(), message.attempt());
+  bool waits = false;
+  {
     const std::lock_guard lock(mutex_);
     const auto it = waiting_.find(run);
-    granted = it != waiting_.end() && it->second.ticket == 0;
-    if (granted) {
+    waits = it != waiting_.end() && it->second.ticket == 0;
+    if (waits) {
       it->second.ticket = grant->ticket;
-      senders_[grant->ticket] = {run, peer.session, peer.reply};
+      senders_[grant->ticket] = {run, peer.session, peer.reply, *profile};
     }
   }
-  if (!granted) {
-    if (grant.ok()) landings_.Revoke(grant->ticket);
-    ticket->set_refused(grant.ok() ? "nobody waits for it" : grant.status().message());
-    ticket->set_try_again(grant.status().code() == StatusCode::kResourceExhausted);
-    return peer.reply(std::move(answer));
+  if (!waits) {
+    landings_.Revoke(grant->ticket);
+    return ticket->set_refused("nobody waits for it");
   }
   ticket->set_ticket(grant->ticket);
   ticket->set_lease_us(landings_.options().lease_us);
@@ -113,7 +151,10 @@ void HandOffReceiver::OnReserve(const wire::Reserve& message, const Peer& peer) 
   if (data_server_ != nullptr) {
     ticket->set_data_endpoint(":" + std::to_string(data_server_->port()));
   }
-  peer.reply(std::move(answer));
+}
+
+void HandOffReceiver::OnRenew(const wire::Renew& message, const Peer& peer) {
+  if (IsSender(peer.session, message.ticket())) landings_.Renew(message.ticket());
 }
 
 bool HandOffReceiver::IsSender(uint64_t session, uint64_t ticket) const {
@@ -123,7 +164,8 @@ bool HandOffReceiver::IsSender(uint64_t session, uint64_t ticket) const {
 }
 
 void HandOffReceiver::OnExtent(const wire::Extent& message, const Peer& peer) {
-  const Extent extent{message.ticket(), message.offset(), message.size_bytes(), message.crc32c()};
+  const Extent extent{message.ticket(), message.offset(), message.size_bytes(), message.crc32c(),
+                      message.slot()};
   ExtentOutcome outcome = ExtentOutcome::kRefused;
   if (IsSender(peer.session, extent.ticket)) {
     outcome =
@@ -166,47 +208,63 @@ void HandOffReceiver::Answer(const Extent& extent, ExtentOutcome outcome, const 
   reply(std::move(answer));
 }
 
-std::optional<HandOffReceiver::Waiting> HandOffReceiver::TakeForCommit(uint64_t ticket,
-                                                                       uint64_t session) {
+std::optional<HandOffReceiver::Taken> HandOffReceiver::TakeForCommit(uint64_t ticket,
+                                                                     uint64_t session) {
   const std::lock_guard lock(mutex_);
   const auto sender = senders_.find(ticket);
   if (sender == senders_.end() || sender->second.session != session) return std::nullopt;
+  const HandOffProfile profile = sender->second.profile;
   const auto it = waiting_.find(sender->second.run);
   senders_.erase(sender);
   if (it == waiting_.end() || it->second.ticket != ticket) return std::nullopt;
-  Waiting waiting = std::move(it->second);
+  Taken taken{std::move(it->second), profile};
   waiting_.erase(it);
-  return waiting;
+  return taken;
+}
+
+Status HandOffReceiver::SetResume(const wire::Commit& message, HandOffProfile profile,
+                                  const TokenEvent& first, EngineRequest* request) {
+  DI_ASSIGN_OR_RETURN(std::vector<std::byte> image,
+                      landings_.Take(message.ticket(), {message.size_bytes(), message.num_extents(),
+                                                        message.crc_of_crcs()}));
+  const bool decided = profile == HandOffProfile::kFull || profile == HandOffProfile::kStore;
+  if (first.ids.empty() == decided || first.start_index != 0) {
+    return InvalidRequest("a hand-off with another first token than its profile says");
+  }
+  request->queue_deadline_us = 0;
+  if (decided) request->first_token_deadline_us = 0;
+  // A prompt that is all decoder tail begins here.
+  if (!decided && image.empty()) return OkStatus();
+  ResumePoint& resume = request->resume.emplace();
+  resume.ids = first.ids;
+  resume.origin = first.origin;
+  resume.counters = first.counters;
+  resume.image = std::move(image);
+  resume.positions = message.positions();
+  resume.num_cut_rows = message.num_cut_rows();
+  resume.num_stored_blocks = message.num_stored_blocks();
+  return OkStatus();
 }
 
 void HandOffReceiver::OnCommit(const wire::Commit& message, const Peer& peer) {
   wire::Message answer;
   wire::Committed* committed = answer.mutable_committed();
   committed->set_ticket(message.ticket());
-  std::optional<Waiting> waiting = TakeForCommit(message.ticket(), peer.session);
-  if (!waiting) {
+  std::optional<Taken> taken = TakeForCommit(message.ticket(), peer.session);
+  if (!taken) {
     committed->set_refused("nobody waits for it");
     return peer.reply(std::move(answer));
   }
-  Result<std::vector<std::byte>> image = landings_.Take(
-      message.ticket(), {message.size_bytes(), message.num_extents(), message.crc_of_crcs()});
+  Waiting& waiting = taken->waiting;
   Result<TokenEvent> first = DecodeEvent(message.first());
-  Status status = image.ok() ? first.status() : image.status();
-  if (status.ok() && (first->ids.empty() || first->start_index != 0)) {
-    status = InvalidRequest("a hand-off without a first token");
-  }
+  Status status =
+      first.ok() ? SetResume(message, taken->profile, *first, &waiting.request) : first.status();
   if (status.ok()) {
-    // It has its first token.
-    waiting->request.queue_deadline_us = waiting->request.first_token_deadline_us = 0;
-    ResumePoint& resume = waiting->request.resume.emplace();
-    resume.ids = first->ids;
-    resume.origin = first->origin;
-    resume.counters = first->counters;
-    resume.image = *std::move(image);
-    status = waiting->start(std::move(waiting->request), *std::move(first));
+    status = waiting.start(std::move(waiting.request), *std::move(first));
   } else {
+    landings_.Revoke(message.ticket());
     // Whatever came is the sender's fault, not the request's: it may run elsewhere.
-    waiting->end(Unavailable("the hand-off failed: " + status.message()));
+    waiting.end(Unavailable("the hand-off failed: " + status.message()));
   }
   if (!status.ok()) committed->set_refused(status.ToString());
   peer.reply(std::move(answer));

@@ -24,7 +24,9 @@ class Commit;
 class Extent;
 class Message;
 class Release;
+class Renew;
 class Reserve;
+class Ticket;
 }  // namespace wire
 
 // Which ways bytes may take between workers.
@@ -32,7 +34,8 @@ enum class HandOffTransport : unsigned char { kAuto, kSharedMemory, kTcp };
 
 class HandOffReceiver {
  public:
-  // Runs the request from its state on; `first` is what the client gets before.
+  // Runs the request from its state on; `first` is what the client gets before, without ids where
+  // this worker decides the first token.
   using Start = std::function<Status(EngineRequest request, TokenEvent first)>;
   using End = std::function<void(Status)>;
   using Reply = std::function<void(wire::Message)>;
@@ -42,6 +45,7 @@ class HandOffReceiver {
   struct Peer {
     uint64_t session = 0;
     bool same_host = false;
+    bool shares_store = false;  // the persistent cache of this worker
     Reply reply;
   };
 
@@ -58,6 +62,7 @@ class HandOffReceiver {
   void GiveUpAll(const Status& why);
 
   void OnReserve(const wire::Reserve& message, const Peer& peer);
+  void OnRenew(const wire::Renew& message, const Peer& peer);
   void OnExtent(const wire::Extent& message, const Peer& peer);
   void OnCommit(const wire::Commit& message, const Peer& peer);
   void OnRelease(const wire::Release& message, const Peer& peer);
@@ -88,6 +93,12 @@ class HandOffReceiver {
     std::string run;
     uint64_t session = 0;
     Reply reply;
+    HandOffProfile profile = HandOffProfile::kFull;
+  };
+  // A request with its landing, out of the tables.
+  struct Taken {
+    Waiting waiting;
+    HandOffProfile profile = HandOffProfile::kFull;
   };
 
   void Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply);
@@ -97,8 +108,13 @@ class HandOffReceiver {
   // Takes a waiting request out, with its landing revoked.
   std::optional<Waiting> TakeOut(const std::string& run);
   bool IsSender(uint64_t session, uint64_t ticket) const;
-  // Both out of the tables; the landing stays with the caller.
-  std::optional<Waiting> TakeForCommit(uint64_t ticket, uint64_t session);
+  // The landing stays with the caller.
+  std::optional<Taken> TakeForCommit(uint64_t ticket, uint64_t session);
+  // A landing for a request that waits, or why there is none.
+  void Grant(const wire::Reserve& message, const Peer& peer, wire::Ticket* ticket);
+  // From what point on the request is to run.
+  Status SetResume(const wire::Commit& message, HandOffProfile profile, const TokenEvent& first,
+                   EngineRequest* request);
 
   const HandOffTransport transport_;
   LandingTable landings_;

@@ -1,61 +1,79 @@
-// The prefill side of hand-offs: keeps the state of a finished prompt until a decode worker has it
-// or nobody wants it any more (docs/cluster.md §6). Hand-offs to one worker go one after the other,
-// over one session; a worker that stands still delays only its own.
-// Thread rule: any thread; callbacks run on the thread of a link. Owner: WorkerService.
+// The prefill side of hand-offs: one transfer for each prompt that runs for another worker, and one
+// connection for each of those workers (docs/cluster.md §6). A worker that stands still delays
+// only what goes to it.
+// Thread rule: any thread. Owner: WorkerService.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
+#include "base/clock.h"
 #include "cluster/hand_off_counters.h"
-#include "cluster/hand_off_receiver.h"
-#include "cluster/session.h"
-#include "cluster/worker.h"
-#include "engine/request.h"
+#include "cluster/hand_off_transfer.h"
+#include "transfer/extent_path.h"
 
 namespace deepinfer {
 
-// A prompt that was run, for the worker that runs the answer.
-struct HandOff {
-  std::string request_id;
-  uint32_t attempt = 0;
-  std::string endpoint;  // of the decode worker
-  TokenEvent first;      // what the client got, with the image of the state
-  // unavailable: the worker did not take it; cancelled: Cancel was called.
-  std::function<void(Status)> done;
+struct HandOffSenderOptions {
+  HandOffTransport transport = HandOffTransport::kAuto;
+  SecurityPtr security;
+  // A connection that nobody used for so long is closed: a worker may be gone for good.
+  int64_t idle_connection_us = 60'000'000;
+  // Wraps the way that bytes take; empty but in tests of faults.
+  std::function<std::unique_ptr<ExtentPath>(std::unique_ptr<ExtentPath>)> wrap_path;
 };
 
 class HandOffSender {
  public:
-  // own says what peers must fit to.
-  HandOffSender(HandOffTransport transport, WorkerInfo own, SecurityPtr security);
+  // own says what peers must fit to; clock is borrowed.
+  HandOffSender(HandOffSenderOptions options, WorkerInfo own, const Clock* clock);
   ~HandOffSender();  // ends what is left as unavailable
 
-  // The state is pinned until `done` was called, which happens once.
-  void Start(HandOff hand_off);
-  // Ends a hand-off of this run that was started and is not over.
+  // For a prompt that is about to run. Costs nothing until it has something to send.
+  std::shared_ptr<HandOffTransfer> Open(HandOffTarget target);
+  // Ends the hand-off of this run, if it is not over.
   void Cancel(const std::string& run);
+
+  // House-keeping: ends what is over and connections that are idle.
+  void Sweep();
 
   // Adds this side's share.
   void Count(HandOffCounters* counters) const;
+  size_t num_connections() const;
+
+  // For transfers.
+  const HandOffSenderOptions& options() const { return options_; }
+  const WorkerInfo& own() const { return own_; }
+  Result<std::shared_ptr<HandOffConnection>> Connect(const std::string& endpoint);
+  void NoteStart(std::shared_ptr<HandOffTransfer> transfer);
+  // completed: its prompt was done.
+  void NoteEnd(const HandOffTransfer& transfer, const Status& status, int64_t size_bytes,
+               bool completed);
+  void Forget(const HandOffTransfer* transfer);
 
  private:
-  class Link;
+  struct Link {
+    std::mutex mutex;  // held while it is dialled
+    std::shared_ptr<HandOffConnection> connection;
+    int64_t idle_since_us = 0;  // 0: it is in use
+  };
+  // True when the link can go. Only the table refers to it.
+  bool IsIdle(Link* link, int64_t now_us) const;
 
-  void Finish(const HandOff& hand_off, const Status& status);
-
-  const HandOffTransport transport_;
+  const HandOffSenderOptions options_;
   const WorkerInfo own_;
-  const SecurityPtr security_;
+  const Clock* const clock_;
   mutable std::mutex mutex_;
   HandOffCounters counters_;
-  std::unordered_map<std::string, std::unique_ptr<Link>> links_;  // by endpoint
+  std::unordered_map<std::string, std::shared_ptr<HandOffTransfer>> transfers_;  // by run
+  std::list<std::shared_ptr<HandOffTransfer>> started_;           // until they were joined
+  std::unordered_map<std::string, std::shared_ptr<Link>> links_;  // by endpoint
 };
 
 }  // namespace deepinfer

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <cluster.pb.h>
 #include "cluster/incarnation.h"
 
@@ -21,6 +23,11 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_eos_token_id(info.eos_token_id);
   hello->set_kv_slot_bytes(info.kv_slot_bytes);
   hello->set_kv_block_bytes(info.kv_block_bytes);
+  hello->mutable_kv_section_bytes()->Assign(info.kv_section_bytes.begin(),
+                                            info.kv_section_bytes.end());
+  hello->set_cut_row_bytes(info.cut_row_bytes);
+  hello->set_kv_root(info.kv_root);
+  hello->set_encoder_only(info.encoder_only);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
   hello->set_revision(info.revision);
@@ -38,6 +45,10 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.role = ParseWorkerRole(hello.role()).value_or(WorkerRole::kAll);
   info.kv_slot_bytes = hello.kv_slot_bytes();
   info.kv_block_bytes = hello.kv_block_bytes();
+  info.kv_section_bytes.assign(hello.kv_section_bytes().begin(), hello.kv_section_bytes().end());
+  info.cut_row_bytes = hello.cut_row_bytes();
+  info.kv_root = hello.kv_root();
+  info.encoder_only = hello.encoder_only();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();
@@ -67,7 +78,11 @@ std::string WhyRefused(const wire::Hello& hello, const WorkerInfo& own) {
   if (hello.revision() != own.revision && ParseWorkerRole(hello.role())) {
     return differs("revisions", hello.revision(), own.revision);
   }
-  if (hello.kv_slot_bytes() != own.kv_slot_bytes || hello.kv_block_bytes() != own.kv_block_bytes) {
+  const auto& sections = hello.kv_section_bytes();
+  if (hello.kv_slot_bytes() != own.kv_slot_bytes || hello.kv_block_bytes() != own.kv_block_bytes ||
+      !std::equal(sections.begin(), sections.end(), own.kv_section_bytes.begin(),
+                  own.kv_section_bytes.end()) ||
+      hello.cut_row_bytes() != own.cut_row_bytes) {
     return differs("cache layouts", std::to_string(hello.kv_block_bytes()),
                    std::to_string(own.kv_block_bytes));
   }

@@ -15,8 +15,8 @@ class Hello;
 class Message;
 }  // namespace wire
 
-inline constexpr uint32_t kProtocolVersion = 1;
-inline constexpr uint32_t kOldestProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kOldestProtocolVersion = 2;
 
 // What a process says of itself. `role` is gateway, operator or a worker's.
 wire::Message MakeHello(uint64_t incarnation, const std::string& role, const WorkerInfo& info);

@@ -1,11 +1,14 @@
 #include "cluster/in_process_worker.h"
 
 #include "cluster/incarnation.h"
+#include "engine/cut_rows.h"
+#include "engine/state_image.h"
 
 namespace deepinfer {
 
 InProcessWorker::InProcessWorker(std::string model_name, Model* model,
-                                 std::unique_ptr<Engine> engine, WorkerRole role)
+                                 std::unique_ptr<Engine> engine, WorkerRole role,
+                                 std::string kv_root)
     : engine_(std::move(engine)) {
   info_.model_name = std::move(model_name);
   info_.numerics_id = model->numerics_id();
@@ -15,6 +18,10 @@ InProcessWorker::InProcessWorker(std::string model_name, Model* model,
   info_.role = role;
   info_.kv_slot_bytes = model->layout().slot_bytes;
   info_.kv_block_bytes = model->layout().block_bytes;
+  info_.kv_section_bytes = SectionBytes(model->layout());
+  info_.cut_row_bytes = CutRowBytes(*model);
+  info_.kv_root = std::move(kv_root);
+  info_.encoder_only = model->options().part == ModelPart::kEncoder;
   info_.incarnation = NewIncarnation();
 }
 

@@ -13,7 +13,7 @@ namespace deepinfer {
 class InProcessWorker final : public Worker {
  public:
   InProcessWorker(std::string model_name, Model* model, std::unique_ptr<Engine> engine,
-                  WorkerRole role = WorkerRole::kAll);
+                  WorkerRole role = WorkerRole::kAll, std::string kv_root = std::string());
 
   WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;

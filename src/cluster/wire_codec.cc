@@ -293,12 +293,7 @@ Result<EngineRequest> DecodeRequest(const wire::Request& in, int64_t now_us) {
   r.resume.emplace();
   r.resume->ids = Ids(in.resume_ids());
   r.resume->origin = DecodeOrigin(in.resume_origin());
-  const SequenceOrigin& origin = r.resume->origin;
-  const auto prompt = static_cast<int64_t>(r.prompt_ids.size());
-  if (origin.first_row < 0 || origin.first_row > prompt || origin.window_floor < 0 ||
-      origin.window_floor > prompt || origin.replay_gen < 0 || origin.replay_gen > UINT16_MAX) {
-    return InvalidRequest("the origin of a resumed sequence is out of range");
-  }
+  DI_RETURN_IF_ERROR(ValidateOrigin(r.resume->origin, r.prompt_ids.size()));
   r.resume->counters = DecodeCounters(in.resume_counters());
   return r;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "cluster/hand_off_counters.h"
@@ -38,6 +39,10 @@ struct WorkerInfo {
   WorkerRole role = WorkerRole::kAll;
   int64_t kv_slot_bytes = 0;  // of the state of one sequence
   int64_t kv_block_bytes = 0;
+  std::vector<int64_t> kv_section_bytes;  // of a block, one for each KV source
+  int64_t cut_row_bytes = 0;              // of a row between encoder and decoder
+  std::string kv_root;        // equal on workers that share a persistent cache; empty: none
+  bool encoder_only = false;  // holds the layers below the decoder: no answers run here
   // Of a worker in another process.
   std::string endpoint;
   uint64_t incarnation = 0;

@@ -26,7 +26,8 @@ WorkerInfo InfoOf(const Worker& worker, const WorkerServiceOptions& options) {
 // Data connections are neither encrypted nor authenticated: secure pairs of two hosts send states
 // over their session.
 HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
-  return options.security == nullptr ? options.transport : HandOffTransport::kSharedMemory;
+  return options.sender.security == nullptr ? options.sender.transport
+                                            : HandOffTransport::kSharedMemory;
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
       role_(own_.role),
       kept_(options.kept),
       receiver_(ReceiverTransport(options), options.landing, options.data_host, clock),
-      sender_(options.transport, own_, options.security),
+      sender_(options.sender, own_, clock),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
@@ -72,7 +73,7 @@ void WorkerService::Serve(Session* session) {
   const auto link = std::make_shared<GatewayLink>(session, own_.incarnation, message.sender());
   const uint64_t peer = message.sender();
   if (ParseWorkerRole(message.hello().role())) {
-    ServeWorker(link, session, peer, message.hello().host_id() == HostId());
+    ServeWorker(link, session, message);
   } else {
     ServeGateway(link, session, peer);
   }
@@ -111,15 +112,21 @@ void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Sessi
 }
 
 void WorkerService::ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session,
-                                uint64_t peer, bool same_host) {
+                                const wire::Message& greeting) {
   const uint64_t number = num_worker_sessions_.fetch_add(1, std::memory_order_relaxed) + 1;
-  const HandOffReceiver::Peer sender{
-      number, same_host, [link](wire::Message answer) { link->Send(std::move(answer)); }};
+  ++num_open_worker_sessions_;
+  HandOffReceiver::Peer sender;
+  sender.session = number;
+  sender.same_host = greeting.hello().host_id() == HostId();
+  sender.shares_store = !own_.kv_root.empty() && greeting.hello().kv_root() == own_.kv_root;
+  sender.reply = [link](wire::Message answer) { link->Send(std::move(answer)); };
   wire::Message message;
   while (session->Receive(&message)) {
-    if (message.sender() != peer || message.target() != own_.incarnation) continue;
+    if (message.sender() != greeting.sender() || message.target() != own_.incarnation) continue;
     if (message.has_reserve()) {
       receiver_.OnReserve(message.reserve(), sender);
+    } else if (message.has_renew()) {
+      receiver_.OnRenew(message.renew(), sender);
     } else if (message.has_extent()) {
       receiver_.OnExtent(message.extent(), sender);
     } else if (message.has_commit()) {
@@ -130,6 +137,7 @@ void WorkerService::ServeWorker(const std::shared_ptr<GatewayLink>& link, Sessio
   }
   receiver_.OnPeerLost(number);
   link->Detach();
+  --num_open_worker_sessions_;
 }
 
 void WorkerService::OnDrain(int64_t within_us) {
@@ -183,6 +191,9 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
   Result<EngineRequest> request = DecodeRequest(in, now_us);
   if (!request.ok()) return refuse(request.status());
   const bool only_prompt = submit.mode() == wire::Submit::PREFILL;
+  if (own_.encoder_only && !only_prompt) {
+    return refuse(Unavailable("the worker holds the layers below the decoder only"));
+  }
   std::shared_ptr<Link> output = link;
   if (!request->work_id.empty()) {
     std::string replaced;
@@ -192,17 +203,24 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
     if (!replaced.empty()) CancelRuns({replaced});
   }
   if (submit.mode() == wire::Submit::DECODE) return AwaitState(output, *std::move(request));
-  const std::string endpoint = only_prompt ? submit.decode_endpoint() : "";
-  (void)StartRun(output, *std::move(request), in.request_id(), endpoint);
+  TransferPtr transfer;
+  if (only_prompt) {
+    transfer = sender_.Open({in.request_id(), in.attempt(), submit.decode_endpoint(),
+                             options_.profile, request->cache_retention.persist});
+  }
+  (void)StartRun(output, *std::move(request), in.request_id(), transfer);
 }
 
 Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest request,
-                               const std::string& id, const std::string& decode_endpoint) {
+                               const std::string& id, const TransferPtr& transfer) {
   const uint32_t attempt = request.attempt;
   // Attempts of one request may overlap for a step, ids in the engine may not.
   const std::string name = RunName(id, attempt);
   request.request_id = name;
-  request.hand_off = !decode_endpoint.empty();
+  if (transfer != nullptr) {
+    request.hand_off = transfer->target().profile;
+    if (request.hand_off != HandOffProfile::kStore) request.state_sink = transfer;
+  }
   const auto had = static_cast<int32_t>(request.resume ? request.resume->ids.size() : 0);
   {
     const std::lock_guard lock(mutex_);
@@ -213,16 +231,18 @@ Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest 
     request.branch_of = leader == runs_.end() ? "" : leader->second.name;
   }
   const Status status = worker_->Submit(
-      std::move(request), [this, link, id, name, attempt, decode_endpoint](TokenEvent event) {
+      std::move(request), [this, link, id, name, attempt, transfer](TokenEvent event) {
         if (event.finish == FinishReason::kHandedOff) {
-          HandOver(link, id, attempt, decode_endpoint, std::move(event));
+          HandOver(link, id, attempt, transfer, std::move(event));
           return;
         }
         const bool last = event.finish != FinishReason::kNone;
+        if (last && transfer != nullptr) transfer->Abandon();
         link->SendEvent(id, attempt, std::move(event));
         if (last) EndRun(id, name);
       });
   if (!status.ok()) {
+    if (transfer != nullptr) transfer->Abandon();
     // What the client has already begun to read may go on elsewhere.
     const bool full = had > 0 && status.code() == StatusCode::kResourceExhausted;
     EndWith(link, id, attempt, full ? Unavailable(status.message()) : status, had);
@@ -249,40 +269,37 @@ void WorkerService::AwaitState(const std::shared_ptr<Link>& link, EngineRequest 
   receiver_.Expect(
       RunName(id, attempt), std::move(request),
       [this, link, id, attempt](EngineRequest with_state, TokenEvent first) {
-        link->SendEvent(id, attempt, std::move(first));
-        return StartRun(link, std::move(with_state), id, "");
+        if (!first.ids.empty()) link->SendEvent(id, attempt, std::move(first));
+        return StartRun(link, std::move(with_state), id, nullptr);
       },
       [this, link, id, attempt](const Status& why) { EndWith(link, id, attempt, why); });
 }
 
 void WorkerService::HandOver(const std::shared_ptr<Link>& link, const std::string& id,
-                             uint32_t attempt, const std::string& decode_endpoint,
-                             TokenEvent event) {
+                             uint32_t attempt, const TransferPtr& transfer, TokenEvent event) {
   TokenEvent last;
   last.start_index = event.start_index + static_cast<int32_t>(event.ids.size());
   last.finish = FinishReason::kHandedOff;
   last.counters = event.counters;
   last.origin = event.origin;
   event.finish = FinishReason::kNone;
-  std::vector<std::byte> image = std::move(event.image);
+  TokenEvent state = event;
+  state.credit = nullptr;
   event.image.clear();
-  HandOff hand_off{id, attempt, decode_endpoint, event, {}};
-  hand_off.first.credit = nullptr;
-  hand_off.first.image = std::move(image);
-  link->SendEvent(id, attempt, std::move(event));
-  hand_off.done = [this, link, id, attempt, last](const Status& status) {
-    if (!status.ok()) return EndWith(link, id, attempt, status, last.start_index);
-    link->SendEvent(id, attempt, last);
-    EndRun(id, RunName(id, attempt));
-  };
+  if (!event.ids.empty()) link->SendEvent(id, attempt, std::move(event));
+  bool cancelled = true;
   {
     const std::lock_guard lock(mutex_);
     const auto it = runs_.find(id);
-    if (it != runs_.end() && it->second.name == RunName(id, attempt) && !it->second.cancelled) {
-      return sender_.Start(std::move(hand_off));
-    }
+    const bool runs = it != runs_.end() && it->second.name == RunName(id, attempt);
+    cancelled = !runs || it->second.cancelled;
   }
-  EndWith(link, id, attempt, Cancelled("the request was cancelled"), last.start_index);
+  if (cancelled) transfer->Stop(Cancelled("the request was cancelled"));
+  transfer->Complete(std::move(state), [this, link, id, attempt, last](const Status& status) {
+    if (!status.ok()) return EndWith(link, id, attempt, status, last.start_index);
+    link->SendEvent(id, attempt, last);
+    EndRun(id, RunName(id, attempt));
+  });
 }
 
 void WorkerService::EndRun(const std::string& request_id, const std::string& name) {
@@ -391,6 +408,7 @@ void WorkerService::Report() {
       links = links_;
     }
     receiver_.Sweep();
+    sender_.Sweep();
     CancelRuns(kept_.Expire(clock_->NowUs()));
     if (links.empty()) continue;
     const LoadReport load = worker_->Load();

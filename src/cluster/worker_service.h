@@ -27,12 +27,14 @@ namespace deepinfer {
 
 struct WorkerServiceOptions {
   int64_t report_interval_us = 100'000;
-  HandOffTransport transport = HandOffTransport::kAuto;
+  HandOffSenderOptions sender;
   std::string data_host = "127.0.0.1";  // where states of other hosts are taken
   LandingOptions landing;
-  SecurityPtr security;
   std::string revision;  // of the deployment (docs/cluster.md §5)
   KeptRunsOptions kept;
+  // Of prompts whose answers run elsewhere; one that holds the encoder only offers kEncoder or
+  // kTail.
+  HandOffProfile profile = HandOffProfile::kFull;
 };
 
 class WorkerService {
@@ -50,6 +52,9 @@ class WorkerService {
   // the others learn of the loss when their sessions close, and continue them elsewhere.
   void Drain(int64_t deadline_us);
   bool draining() const;
+  // Sessions with workers that hand over: of all time, and open now.
+  uint64_t num_worker_sessions() const { return num_worker_sessions_; }
+  uint64_t num_open_worker_sessions() const { return num_open_worker_sessions_; }
   // An operator asked for it over a session; called once, on the thread of the session.
   void OnDrainAsked(std::function<void(int64_t within_us)> callback);
 
@@ -63,22 +68,23 @@ class WorkerService {
 
   // One session with a gateway, or with a worker that hands over, after its Hello.
   void ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session, uint64_t peer);
-  void ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session, uint64_t peer,
-                   bool same_host);
+  void ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session,
+                   const wire::Message& greeting);
   void OnSubmit(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
   void OnQuery(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
   void OnCancel(const std::string& request_id, uint32_t attempt);
   void OnDrain(int64_t within_us);
   void OnSetRole(const std::string& name);
-  // Starts the run of a checked request whose attempt has entered; with decode_endpoint only its
-  // prompt. The client's side is told of a refusal.
+  // Starts the run of a checked request whose attempt has entered; with a transfer only its prompt.
+  // The client's side is told of a refusal.
+  using TransferPtr = std::shared_ptr<HandOffTransfer>;
   Status StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id,
-                  const std::string& decode_endpoint);
+                  const TransferPtr& transfer);
   // Waits for the state of a prompt that runs elsewhere.
   void AwaitState(const std::shared_ptr<Link>& link, EngineRequest request);
   // The prompt of a run is done: its first token goes to the client, its state to the worker.
   void HandOver(const std::shared_ptr<Link>& link, const std::string& id, uint32_t attempt,
-                const std::string& decode_endpoint, TokenEvent event);
+                const TransferPtr& transfer, TokenEvent event);
   void EndRun(const std::string& request_id, const std::string& name);
   // The last word about a run that ended without its engine.
   void EndWith(const std::shared_ptr<Link>& link, const std::string& id, uint32_t attempt,
@@ -97,6 +103,7 @@ class WorkerService {
   std::atomic<WorkerRole> role_;  // an operator may change it
   KeptRuns kept_;
   std::atomic<uint64_t> num_worker_sessions_{0};
+  std::atomic<uint64_t> num_open_worker_sessions_{0};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/thread_name.h"
 #include "engine/actions/compile.h"
+#include "engine/actions/export_state.h"
 #include "engine/actions/fork.h"
+#include "engine/actions/load_hit.h"
 #include "engine/actions/load_stored.h"
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
@@ -87,7 +89,9 @@ Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
       state_(model, options, clock, std::move(memory), grammars, store),
       executor_(model, options, clock),
       waker_(std::make_shared<Waker>(this)),
-      published_(state_.statistics) {}
+      published_(state_.statistics) {
+  state_.pins = std::make_shared<PinReturns>(waker_);
+}
 
 Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions& options,
                                                const Clock* clock, GrammarPool* grammars,
@@ -146,7 +150,12 @@ void Engine::KeepStepTimes() const {
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
   DI_RETURN_IF_ERROR(ValidateRequest(request, vocab_size_, max_model_len_));
-  DI_RETURN_IF_ERROR(CheckResumePoint(state_.model->layout(), request));
+  DI_RETURN_IF_ERROR(CheckResumePoint(*state_.model, request));
+  const bool leaves_decoder =
+      request.hand_off == HandOffProfile::kEncoder || request.hand_off == HandOffProfile::kTail;
+  if (state_.model->options().part == ModelPart::kEncoder && (!leaves_decoder || request.resume)) {
+    return Unsupported("this engine holds the layers below the decoder only");
+  }
   if (request.grammar != nullptr && grammars_ == nullptr) {
     return Unsupported("this engine compiles no grammars");
   }
@@ -248,7 +257,8 @@ void Engine::Loop() {
   const int32_t max_launched = executor_.asynchronous() ? 2 : 1;
   while (true) {
     const bool stop = TakeInbox();
-    if (stop && state_.sequences.empty()) return profiler_.End();
+    ReturnPins(state_);
+    if (stop && state_.sequences.empty() && state_.pins->none_out()) return profiler_.End();
     const int64_t now_us = clock_->NowUs();
     profiler_.Look(now_us);
     CheckDeadlines(now_us);
@@ -335,6 +345,9 @@ void Engine::Route(Sequence& s) {
     if (!status.ok()) FinishEarly(s, FinishReason::kError, status);
     return;
   }
+  SetTail(state_, s);
+  // Below the decoder nothing of it can be of use.
+  if (s.hands_over_undecided() && s.cache.decoder_origin == 0) return HandOver(s, TokenEvent());
   Sequence* leader = nullptr;
   if (!s.request.branch_of.empty()) {
     const std::lock_guard lock(mutex_);

@@ -42,7 +42,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Create(Model* model, const EngineOptions& options,
                                                 const Clock* clock, GrammarPool* grammars = nullptr,
                                                 KvStore* store = nullptr);
-  // Cancels everything and joins the engine's threads.
+  // Cancels everything, waits for pins of blocks that state sinks hold, and joins the engine's
+  // threads.
   ~Engine();
 
   int32_t max_model_len() const { return max_model_len_; }
@@ -100,6 +101,9 @@ class Engine {
   void ProcessItem(StepItem* item);
   std::unique_ptr<StepJob> WaitForStep();
   void RecordStep(const StepJob& job);
+
+  // Ends a prompt whose answer runs elsewhere.
+  void HandOver(Sequence& s, TokenEvent last);
 
   // Branches forked from a prompt that failed hold its failure.
   void FailBranches(const Sequence& leader, const Status& status);

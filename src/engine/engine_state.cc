@@ -157,8 +157,8 @@ void PrepareDevice(EngineState& state, Sequence& s) {
   d.constraint.emplace(s.grammar.compiled, state.grammars->tokenizer(), *s.request.grammar,
                        s.request.sampling, config.eos_token_id);
   // Log-probabilities need the logits of every row; a hand-off ends with the first token.
-  const bool jumps =
-      state.options.jump_forward && s.request.sampling.num_top_logprobs < 0 && !s.request.hand_off;
+  const bool jumps = state.options.jump_forward && s.request.sampling.num_top_logprobs < 0 &&
+                     s.request.hand_off == HandOffProfile::kNone;
   d.max_forced = jumps ? kMaxForcedTokens : 0;
 }
 

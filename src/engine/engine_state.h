@@ -13,6 +13,7 @@
 #include "engine/deadline_queue.h"
 #include "engine/kv_memory.h"
 #include "engine/options.h"
+#include "engine/pin_returns.h"
 #include "engine/sequence.h"
 #include "engine/statistics.h"
 #include "engine/step_job.h"
@@ -47,6 +48,7 @@ struct EngineState {
   std::unique_ptr<KvMemory> memory;
   GrammarPool* grammars;  // may be null
   KvStore* store;         // null: blocks are kept in memory only
+  std::shared_ptr<PinReturns> pins;
 
   // All sequences that exist, ended ones until their memory is back; in order of arrival.
   std::map<int64_t, std::unique_ptr<Sequence>> sequences;

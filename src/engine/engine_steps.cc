@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/actions/action.h"
 #include "engine/actions/decode.h"
+#include "engine/actions/export_state.h"
 #include "engine/actions/fork.h"
 #include "engine/actions/load_stored.h"
 #include "engine/actions/park.h"
@@ -98,6 +99,8 @@ void Engine::ProcessItem(StepItem* item) {
   }
   std::optional<TokenEvent> event =
       item->is_decode ? ProcessDecode(state_, item) : ProcessPrefill(state_, item);
+  if (!item->is_decode) ExportBlocks(state_, s);
+  if (s.hands_over_undecided() && s.computed >= s.prefill_end()) return HandOver(s, TokenEvent());
   if (!event.has_value()) return;
   const EndRule rule{state_.model->config().eos_token_id, max_model_len_};
   event->finish =
@@ -106,15 +109,19 @@ void Engine::ProcessItem(StepItem* item) {
     event->finish = FinishReason::kStop;
     event->stop_token_id = event->ids.back();
   }
-  if (event->finish == FinishReason::kNone && s.request.hand_off) {
-    event->finish = FinishReason::kHandedOff;
-    event->image = CopyImage(state_, s);
-  }
-  if (event->finish == FinishReason::kNone) {
-    Deliver(s, std::move(*event));
-  } else {
+  if (event->finish != FinishReason::kNone) {
     Finish(s, std::move(*event));
+  } else if (s.request.hand_off != HandOffProfile::kNone) {
+    HandOver(s, std::move(*event));
+  } else {
+    Deliver(s, std::move(*event));
   }
+}
+
+void Engine::HandOver(Sequence& s, TokenEvent last) {
+  last.finish = FinishReason::kHandedOff;
+  AddImage(state_, s, &last);
+  Finish(s, std::move(last));
 }
 
 void Engine::FailBranches(const Sequence& leader, const Status& status) {

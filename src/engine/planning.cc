@@ -40,7 +40,7 @@ DecodeInput MakeDecodeInput(const EngineState& state, const Sequence& s) {
   d.num_rows = std::min(rows.most, most - d.next);
   d.timed_rows = std::min(rows.likely, d.num_rows);
   // The tokens that rows in flight decide are known in number before they are known.
-  d.can_run = s.schedule.stalled_since_us == 0 && !s.request.hand_off &&
+  d.can_run = s.schedule.stalled_since_us == 0 && s.request.hand_off == HandOffProfile::kNone &&
               s.num_expected() < s.request.sampling.max_tokens &&
               s.prompt_len + s.num_expected() < state.options.max_model_len;
   return d;

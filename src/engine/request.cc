@@ -83,6 +83,17 @@ Status ValidateSampling(const SamplingParams& s, int32_t vocab_size) {
 
 }  // namespace
 
+Status ValidateOrigin(const SequenceOrigin& origin, size_t prompt_tokens) {
+  const auto inside = [&](int32_t position) {
+    return position >= 0 && static_cast<size_t>(position) <= prompt_tokens;
+  };
+  if (inside(origin.first_row) && inside(origin.window_floor) && origin.replay_gen >= 0 &&
+      origin.replay_gen <= UINT16_MAX) {
+    return OkStatus();
+  }
+  return InvalidRequest("the origin of a resumed sequence is out of range");
+}
+
 Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t max_model_len) {
   if (request.prompt_ids.empty()) return InvalidRequest("the prompt has no tokens");
   if (static_cast<int64_t>(request.prompt_ids.size()) >= max_model_len) {
@@ -106,7 +117,9 @@ Status ValidateRequest(const EngineRequest& request, int32_t vocab_size, int32_t
   }
   if (request.resume) {
     const std::vector<int32_t>& ids = request.resume->ids;
-    if (ids.empty() || static_cast<int64_t>(ids.size()) >= request.sampling.max_tokens ||
+    const bool begins = ids.empty() && !request.resume->image.empty();
+    if ((ids.empty() && !begins) ||
+        static_cast<int64_t>(ids.size()) >= request.sampling.max_tokens ||
         static_cast<int64_t>(request.prompt_ids.size() + ids.size()) >= max_model_len) {
       return InvalidRequest("a resumed request has " + std::to_string(ids.size()) +
                             " tokens, which leaves none to generate");

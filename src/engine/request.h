@@ -103,13 +103,57 @@ struct SequenceOrigin {
   int32_t replay_gen = 0;
 };
 
+// What of a prompt runs here when another engine runs the answer, and what that one gets of it
+// (cluster.md §6).
+enum class HandOffProfile : unsigned char {
+  kNone,     // the answer runs here too
+  kFull,     // all layers; the state and the first token move
+  kStore,    // all layers; the first token moves, blocks are read from the shared store
+  kEncoder,  // layers below the decoder; the state and the rows at the cut move
+  kTail,     // layers below the decoder, rows before the decoder tail; the state moves
+};
+
+// Complete blocks of a prompt, first_block and on.
+struct StateBlocks {
+  int32_t first_block = 0;
+  std::vector<const std::byte*> blocks;
+  // They stay as they are while it lives, which ends before the engine does.
+  std::shared_ptr<void> pin;
+  // What the whole state will be: TokenEvent::image_positions and num_cut_rows.
+  int32_t positions = 0;
+  int32_t num_cut_rows = 0;
+};
+
+// Takes blocks of a prompt as they are completed, for an engine elsewhere.
+// Thread rule: called on the engine thread; must not block.
+class StateSink {
+ public:
+  virtual ~StateSink() = default;
+
+  virtual void OnBlocks(StateBlocks blocks) = 0;
+
+  // The prompt gave up its memory for now: pins of blocks that have arrived need not wait for the
+  // end.
+  virtual void OnParked() = 0;
+};
+
+// invalid_request when it lies outside of the prompt.
+Status ValidateOrigin(const SequenceOrigin& origin, size_t prompt_tokens);
+
 // A request that another engine began: this one continues after the tokens produced so far, as if
 // it had been parked and came back (architecture.md §8).
 struct ResumePoint {
-  std::vector<int32_t> ids;  // generated so far, not empty
+  std::vector<int32_t> ids;  // generated so far; empty only with an image
   SequenceOrigin origin;
-  RequestCounters counters;      // at that point
-  std::vector<std::byte> image;  // TokenEvent::image; empty: rows run again
+  RequestCounters counters;  // at that point
+  // engine/state_image.h; empty: rows run again.
+  std::vector<std::byte> image;
+  // That the image covers; all but the last token when there are ids.
+  int32_t positions = 0;
+  // Kept rows at the cut at the end of the image: the rest of the prompt runs from there.
+  int32_t num_cut_rows = 0;
+  // Without an image: blocks that the persistent store holds or is about to hold.
+  int32_t num_stored_blocks = 0;
 };
 
 // What may be kept of a request in the persistent store, and how long (api.md §7).
@@ -146,9 +190,11 @@ struct EngineRequest {
   // Null: any output. Shared by the choices of one request; never changes.
   std::shared_ptr<const OutputGrammar> grammar;
   std::optional<ResumePoint> resume;
-  // Ends after the first token with FinishReason::kHandedOff and the image of its state, unless
-  // that token ends it anyway.
-  bool hand_off = false;
+  // Ends after the prompt with FinishReason::kHandedOff and the image of its state, unless the
+  // first token ends it anyway.
+  HandOffProfile hand_off = HandOffProfile::kNone;
+  // With hand_off: complete blocks go there as soon as they are, and are left out of the image.
+  std::shared_ptr<StateSink> state_sink;
   // Test hook: these ids are emitted instead of sampled ones; empty = off.
   std::vector<int32_t> forced_ids;
   // Test hook: drafts accepted by the n-th, n + 1-th, ... step that verifies, over and over,
@@ -193,8 +239,10 @@ struct TokenEvent {
   Status status;               // not ok only with kError, kDeadline, kQueueTimeout, kGrammarError
   RequestCounters counters;
   SequenceOrigin origin;
-  // State slot, then blocks of all computed positions; with kHandedOff only.
+  // Of the state after the prompt (engine/state_image.h); with kHandedOff only.
   std::vector<std::byte> image;
+  int32_t image_positions = 0;
+  int32_t num_cut_rows = 0;  // at the end of the image
   // Held while the event waits to be sent: with too many alive the sequence is not run on.
   std::shared_ptr<void> credit;
 };

@@ -62,6 +62,9 @@ struct DeviceRows {
   bool drafts_fail = false;  // the target's rows of drafts were not finite: no more drafts
   int32_t num_verifications = 0;
   PendingContext context;
+  // Kept rows at the cut [prompt_len - decoder_origin, CutRowFloats]: written by the steps of a
+  // prompt that is handed over there, read by those of one that was.
+  std::vector<float> cut_rows;
 };
 
 // Window state copied at a block edge.
@@ -76,6 +79,9 @@ struct SequenceCache {
   KeyChain chain;             // keys of all complete blocks so far
   int32_t num_blocks = 0;     // entries of the block table in use
   int32_t num_published = 0;  // leading blocks that are complete and offered to the index
+  int32_t num_exported = 0;   // leading blocks that the state sink got
+  // Of a parked sequence that was handed over at the cut, whose state is ahead of its rows.
+  int32_t image_positions = 0;
   int32_t slot = -1;
   int32_t write_from = 0;      // H: rows below write no global KV
   int32_t window_floor = 0;    // v
@@ -111,6 +117,8 @@ struct SequenceLoad {
   std::vector<int32_t> held;  // blocks of the pool it keeps from being reclaimed, in chain order
   int64_t began_us = 0;
   int64_t deadline_us = 0;              // of the wait and of the load; 0 before the first look
+  int32_t num_expected = 0;             // blocks that the store is about to hold,
+  int64_t expected_until_us = 0;        // and how long that is waited for
   MissReason miss = MissReason::kNone;  // of the first block it did not get
 };
 
@@ -184,9 +192,20 @@ struct Sequence {
   int64_t forked_from = 0;
 
   bool holds_slot() const { return cache.slot >= 0; }
+  // Another engine decides the first token.
+  bool hands_over_undecided() const {
+    return request.hand_off == HandOffProfile::kEncoder ||
+           request.hand_off == HandOffProfile::kTail;
+  }
+  // While it waits for its memory: another engine began it and decided tokens.
+  bool taken_over() const { return num_generated > 0; }
+  // One past the last row of the prompt that runs here.
+  int32_t prompt_end() const {
+    return request.hand_off == HandOffProfile::kTail ? cache.decoder_origin : prompt_len;
+  }
   bool wants_prompt_logprobs() const { return request.sampling.prompt_logprobs; }
   // One past the last row to run before it decodes.
-  int32_t prefill_end() const { return std::max(prompt_len, rebuild_end); }
+  int32_t prefill_end() const { return std::max(prompt_end(), rebuild_end); }
   // One past the last position whose token is known.
   int32_t known_end() const { return prompt_len + num_generated; }
   // Tokens that launched rows decide or have decided, at least. Forced tokens are known before

@@ -21,6 +21,14 @@ struct Extent {
   int64_t offset = 0;
   int64_t size_bytes = 0;  // 1 to kExtentBytes
   uint32_t crc32c = 0;     // of the bytes
+  // Of the window of bytes on the way, in kExtentBytes: where they lie, with shared memory.
+  uint32_t slot = 0;
+};
+
+// A part of a transfer: extents hold whole units of it, the last of which may be shorter.
+struct TransferRegion {
+  int64_t size_bytes = 0;
+  int64_t unit_bytes = 0;  // 1 to kExtentBytes
 };
 
 // Little endian: magic u32, ticket u64, offset u64, size u32, CRC of the bytes u32, CRC of all of

@@ -15,8 +15,8 @@ class SharedPath final : public ExtentPath {
 
   Status Send(const Extent& extent, std::span<const std::byte> bytes, SocketDeadline) override {
     const std::span<std::byte> window = window_.bytes();
-    const size_t at = static_cast<size_t>(extent.offset) % window.size();
-    if (at + bytes.size() > window.size()) return Internal("an extent crosses its window's end");
+    const size_t at = size_t{extent.slot} * size_t{kExtentBytes};
+    if (at + bytes.size() > window.size()) return Internal("an extent lies outside of its window");
     std::memcpy(window.data() + at, bytes.data(), bytes.size());
     return OkStatus();
   }

@@ -16,14 +16,54 @@ uint64_t NewTicket() {
   return (uint64_t{random()} << 32) | random();
 }
 
+// Regions of a state: the slot, KV sources, what a profile adds.
+constexpr size_t kMostRegions = 16;
+// A million tokens in blocks of 128 have half as many parts; each takes a node of a map.
+constexpr int64_t kMostUnits = 65'536;
+
+int64_t NumUnits(const TransferRegion& region) {
+  return (region.size_bytes + region.unit_bytes - 1) / region.unit_bytes;
+}
+
+// The size of all of them together.
+Result<int64_t> CheckRegions(std::span<const TransferRegion> regions, int64_t max_bytes) {
+  const Status nonsense = InvalidRequest("no transfer has such regions");
+  if (regions.size() > kMostRegions) return nonsense;
+  int64_t size_bytes = 0, num_units = 0;
+  for (const TransferRegion& region : regions) {
+    if (region.unit_bytes < 1 || region.unit_bytes > kExtentBytes || region.size_bytes < 1) {
+      return nonsense;
+    }
+    if (region.size_bytes > max_bytes - size_bytes) {
+      return InvalidRequest("a transfer of more than " + std::to_string(max_bytes) + " bytes");
+    }
+    size_bytes += region.size_bytes;
+    num_units += NumUnits(region);
+  }
+  if (num_units > kMostUnits) return nonsense;
+  return size_bytes;
+}
+
+// Whether it holds whole units of one region.
+bool IsWhole(const Extent& extent, std::span<const TransferRegion> regions) {
+  int64_t begin = 0;
+  for (const TransferRegion& region : regions) {
+    const int64_t at = extent.offset - begin;
+    if (at < region.size_bytes) {
+      const int64_t end = at + extent.size_bytes;
+      return at % region.unit_bytes == 0 && end <= region.size_bytes &&
+             (end % region.unit_bytes == 0 || end == region.size_bytes);
+    }
+    begin += region.size_bytes;
+  }
+  return false;
+}
+
 }  // namespace
 
-Result<LandingGrant> LandingTable::Grant(int64_t size_bytes, bool shares_memory) {
-  if (size_bytes <= 0) return InvalidRequest("a transfer of no bytes");
-  if (size_bytes > options_.max_bytes) {
-    return InvalidRequest("a transfer of " + std::to_string(size_bytes) + " bytes; the most are " +
-                          std::to_string(options_.max_bytes));
-  }
+Result<LandingGrant> LandingTable::Grant(std::span<const TransferRegion> regions,
+                                         bool shares_memory) {
+  DI_ASSIGN_OR_RETURN(const int64_t size_bytes, CheckRegions(regions, options_.max_bytes));
   {
     const std::lock_guard lock(mutex_);
     if (counters_.bytes_held + size_bytes > options_.max_bytes) {
@@ -33,10 +73,11 @@ Result<LandingGrant> LandingTable::Grant(int64_t size_bytes, bool shares_memory)
     ++counters_.granted;
   }
   auto landing = std::make_shared<Landing>();
+  landing->regions.assign(regions.begin(), regions.end());
   landing->bytes.resize(static_cast<size_t>(size_bytes));
   LandingGrant grant;
   grant.ticket = NewTicket();
-  if (shares_memory) {
+  if (shares_memory && size_bytes > 0) {
     // Without one the bytes come over a connection.
     if (Result<SharedWindow> window = SharedWindow::Create(options_.window_bytes); window.ok()) {
       landing->window = *std::move(window);
@@ -55,9 +96,8 @@ LandingTable::LandingPtr LandingTable::Begin(const Extent& extent,
   const auto it = landings_.find(extent.ticket);
   if (it == landings_.end() || it->second->revoked) return nullptr;
   Landing& landing = *it->second;
-  const auto size = static_cast<int64_t>(landing.bytes.size());
   if (extent.size_bytes < 1 || extent.size_bytes > kExtentBytes || extent.offset < 0 ||
-      extent.offset > size - extent.size_bytes) {
+      !IsWhole(extent, landing.regions)) {
     return nullptr;
   }
   const auto next = landing.extents.lower_bound(extent.offset);
@@ -127,7 +167,7 @@ ExtentOutcome LandingTable::OnShared(const Extent& extent) {
     }
   }
   const auto copy = [&](Landing& landing) -> Status {
-    const auto at = static_cast<size_t>(extent.offset % options_.window_bytes);
+    const auto at = size_t{extent.slot} * size_t{kExtentBytes};
     const auto size = static_cast<size_t>(extent.size_bytes);
     const std::span<std::byte> window = landing.window.bytes();
     if (window.size() < at + size) return InvalidRequest("no such place in the window");
@@ -171,6 +211,12 @@ Result<std::vector<std::byte>> LandingTable::Take(uint64_t ticket, const Manifes
   const LandingPtr taken = it->second;
   Free(ticket);
   return std::move(taken->bytes);
+}
+
+void LandingTable::Renew(uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  const auto it = landings_.find(ticket);
+  if (it != landings_.end()) it->second->lease_until_us = clock_->NowUs() + options_.lease_us;
 }
 
 void LandingTable::Revoke(uint64_t ticket) {

@@ -4,8 +4,9 @@
 //           GRANTED or FILLING -> QUIESCING -> FREE
 //
 // A landing that is revoked while somebody writes to it is freed by the last writer. Every landing
-// has a lease, which each stored extent renews. Nothing that a peer says can make a landing or
-// end the process.
+// has a lease, which each stored extent renews, and the word that its prompt still runs. Nothing
+// that a peer says can make a landing or end the process; what is kept of the extents of one is
+// bounded by the units of its regions.
 // Thread rule: any thread. Owner: HandOffReceiver.
 #pragma once
 
@@ -72,10 +73,11 @@ class LandingTable {
 
   const LandingOptions& options() const { return options_; }
 
-  // invalid_request: no size that could be; resource_exhausted: no room for it now.
-  Result<LandingGrant> Grant(int64_t size_bytes, bool shares_memory);
+  // Regions in the order of their offsets; none: nothing but the end is to come. invalid_request:
+  // sizes that cannot be; resource_exhausted: no room for them now.
+  Result<LandingGrant> Grant(std::span<const TransferRegion> regions, bool shares_memory);
 
-  // The bytes of the extent lie in the shared window at its offset modulo the window.
+  // The bytes of the extent lie in its slot of the shared window.
   ExtentOutcome OnShared(const Extent& extent);
   // The bytes come from `source`. A revocation meanwhile calls `interrupt`, on any thread.
   ExtentOutcome OnStream(const Extent& extent, const Source& source,
@@ -84,6 +86,9 @@ class LandingTable {
   // Hands the bytes over when they are all there and are those of the manifest. data_corruption:
   // they are not, and the landing is revoked; not_found: no such landing.
   Result<std::vector<std::byte>> Take(uint64_t ticket, const Manifest& manifest);
+
+  // The lease begins anew. Unknown tickets are fine.
+  void Renew(uint64_t ticket);
 
   // Idempotent; unknown tickets are fine.
   void Revoke(uint64_t ticket);
@@ -100,6 +105,7 @@ class LandingTable {
     bool whole = false;  // false: being written
   };
   struct Landing {
+    std::vector<TransferRegion> regions;
     std::vector<std::byte> bytes;
     SharedWindow window;
     std::map<int64_t, Stored> extents;  // by offset, without overlap

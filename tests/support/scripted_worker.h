@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,14 @@ class ScriptedWorker final : public Worker {
   EngineStatistics Statistics() const override { return {}; }
   void Drain(int64_t) override {}
 
+  // Before anybody asks for it.
+  void SetLayout(int64_t slot_bytes, std::vector<int64_t> section_bytes, std::string kv_root) {
+    info_.kv_slot_bytes = slot_bytes;
+    info_.kv_block_bytes = std::accumulate(section_bytes.begin(), section_bytes.end(), int64_t{0});
+    info_.kv_section_bytes = std::move(section_bytes);
+    info_.kv_root = std::move(kv_root);
+  }
+
   std::function<void()> when_asked_for_load;  // the gateway asks while it places a request
 
   void SetReady(bool ready) {
@@ -88,21 +97,12 @@ class ScriptedWorker final : public Worker {
   void Send(size_t i, int32_t start, std::vector<int32_t> ids,
             FinishReason finish = FinishReason::kNone, Status status = OkStatus(),
             std::vector<std::byte> image = {}) {
-    TokenEvent event;
-    event.image = std::move(image);
-    event.start_index = start;
-    event.ids = std::move(ids);
-    event.finish = finish;
-    event.status = std::move(status);
-    event.counters.prompt_tokens = 3;
-    event.counters.generated_tokens = start + static_cast<int64_t>(event.ids.size());
-    TokenSink sink;
-    {
-      const std::lock_guard lock(mutex_);
-      sink = sinks_.at(i);
-      ended_.at(i) = ended_.at(i) || event.finish != FinishReason::kNone;
-    }
-    sink(std::move(event));
+    Send(i, start, std::move(ids), finish, std::move(status), std::move(image), 0);
+  }
+  // The end of a prompt whose answer runs elsewhere, after a first token or before.
+  void SendImage(size_t i, std::vector<std::byte> image, int32_t positions,
+                 std::vector<int32_t> ids = {10}) {
+    Send(i, 0, std::move(ids), FinishReason::kHandedOff, OkStatus(), std::move(image), positions);
   }
   // Cancels what has not ended.
   void EndAll() {
@@ -118,6 +118,25 @@ class ScriptedWorker final : public Worker {
   void Lose(size_t i) { Send(i, 0, {}, FinishReason::kError, Unavailable("lost")); }
 
  private:
+  void Send(size_t i, int32_t start, std::vector<int32_t> ids, FinishReason finish, Status status,
+            std::vector<std::byte> image, int32_t positions) {
+    TokenEvent event;
+    event.image = std::move(image);
+    event.image_positions = positions;
+    event.start_index = start;
+    event.ids = std::move(ids);
+    event.finish = finish;
+    event.status = std::move(status);
+    event.counters.prompt_tokens = 3;
+    event.counters.generated_tokens = start + static_cast<int64_t>(event.ids.size());
+    TokenSink sink;
+    {
+      const std::lock_guard lock(mutex_);
+      sink = sinks_.at(i);
+      ended_.at(i) = ended_.at(i) || event.finish != FinishReason::kNone;
+    }
+    sink(std::move(event));
+  }
   Status Take(std::string kind, EngineRequest request, TokenSink sink) {
     const std::lock_guard lock(mutex_);
     if (!answer_.ok()) return answer_;

@@ -17,7 +17,7 @@ StepItem& AddItem(EngineState& state, Sequence& s, int32_t num_rows, StepJob* jo
   r.pool = state.memory->pool();
   r.slot = state.memory->Slot(s.cache.slot);
   const int32_t end = s.launched + num_rows;
-  item.decides_token = end >= s.known_end() && end > s.rebuild_end;
+  item.decides_token = end >= s.known_end() && end > s.rebuild_end && !s.hands_over_undecided();
   r.logits_from = item.decides_token ? end - 1 : end;
   item.launched_rows = num_rows;
   s.launched = end;

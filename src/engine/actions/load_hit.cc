@@ -26,7 +26,10 @@ bool MayUseCache(const EngineState& state, const Sequence& s) {
 
 std::span<const BlockKey> PromptKeys(const Sequence& s) {
   const auto& keys = s.cache.chain.keys();
-  return {keys.data(), std::min(keys.size(), static_cast<size_t>(s.prompt_len / kBlockTokens))};
+  // A prompt that ends before its tail has a row of its own to run.
+  const int32_t end =
+      s.request.hand_off == HandOffProfile::kTail ? std::max(1, s.prompt_end()) - 1 : s.prompt_len;
+  return {keys.data(), std::min(keys.size(), static_cast<size_t>(end / kBlockTokens))};
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/actions/load_hit.h"
+#include "engine/actions/resume.h"
 #include "kvcache/kv_store.h"
 
 namespace deepinfer {
@@ -17,39 +18,62 @@ constexpr int32_t kMaxMovedBlocks = 64;
 constexpr int64_t kLoadingShare = 4;
 constexpr int64_t kSpareShare = 16;
 
+// For a store that is about to hold blocks: its group commit, and the look of a process at what
+// others have committed.
+constexpr int64_t kExpectUs = 1'500'000;
+
 enum class Begun : uint8_t { kNothing, kWaits, kStarted };
 
-int64_t PredictPrefillUs(const EngineState& state, const Sequence& s, int64_t first_row) {
-  StepRows rows;
-  const int32_t keep = state.memory->geometry().keep_rows;
-  state.cost().AddPrefill(first_row, s.prompt_len, std::max(0, s.prompt_len - keep), &rows);
-  return static_cast<int64_t>(state.step_time.Predict(rows));
+// Keys of the blocks that the sequence can use.
+std::span<const BlockKey> UsefulKeys(const Sequence& s) {
+  if (!s.taken_over()) return PromptKeys(s);
+  return {s.cache.chain.keys().data(), static_cast<size_t>(s.cache.num_published)};
 }
 
-// The first row to run after a hit of so many blocks, without window state in memory.
-int64_t FirstRow(const EngineState& state, const Sequence& s, int64_t num_blocks) {
+uint16_t AcceptedGen(const EngineState& state, const Sequence& s) {
+  return s.taken_over() ? MaxGenOfParked(s) : MaxReplayGen(state);
+}
+
+// Rows [first, end) that are left to run after a hit of so many blocks, without window state in
+// memory; those from decoder_from on run the decoder.
+struct RowsLeft {
+  int64_t first = 0, end = 0, decoder_from = 0;
+};
+
+RowsLeft LeftAfter(const EngineState& state, const Sequence& s, int64_t num_blocks) {
+  if (s.taken_over()) {
+    const RebuildRows rows =
+        RowsToRebuild(state, s, static_cast<int32_t>(num_blocks) * kBlockTokens);
+    return {rows.first_row, s.computed, rows.decoder_from};
+  }
   ReplayInput input;
   input.prompt_tokens = s.prompt_len;
   input.hit_tokens = num_blocks * kBlockTokens;
-  return PlanReplay(state.memory->geometry(), state.options.replay, input).first_row;
+  const int32_t keep = state.memory->geometry().keep_rows;
+  return {PlanReplay(state.memory->geometry(), state.options.replay, input).first_row, s.prompt_len,
+          std::max(0, s.prompt_len - keep)};
+}
+
+int64_t PredictUs(const EngineState& state, const RowsLeft& left) {
+  StepRows rows;
+  state.cost().AddPrefill(left.first, left.end, left.decoder_from, &rows);
+  return static_cast<int64_t>(state.step_time.Predict(rows));
 }
 
 // Why the store's blocks are not worth their load, or kNone; then *wait_us is how long it may take.
 MissReason Judge(const EngineState& state, const Sequence& s, int64_t in_memory, int64_t stored,
                  int64_t* wait_us) {
   const int64_t hit = in_memory + stored;
-  const int64_t first_row = FirstRow(state, s, hit);
-  if (hit * kBlockTokens < state.options.min_hit_tokens ||
-      first_row <= FirstRow(state, s, in_memory)) {
+  const RowsLeft with = LeftAfter(state, s, hit), without = LeftAfter(state, s, in_memory);
+  if (hit * kBlockTokens < state.options.min_hit_tokens || with.first <= without.first) {
     return MissReason::kTooShort;
   }
   const int64_t now_us = state.clock->NowUs();
-  const int64_t with_us = PredictPrefillUs(state, s, first_row);
+  const int64_t with_us = PredictUs(state, with);
   LoadInput input;
   input.min_wait_us = state.options.min_load_wait_us;
   input.load_us = state.load_time.PredictUs(stored * kBlockTokens, now_us);
-  input.saved_us =
-      static_cast<double>(PredictPrefillUs(state, s, FirstRow(state, s, in_memory)) - with_us);
+  input.saved_us = static_cast<double>(PredictUs(state, without) - with_us);
   if (s.request.first_token_deadline_us != 0) {
     input.slack_us = s.request.first_token_deadline_us - now_us - with_us;
   }
@@ -82,14 +106,19 @@ Begun Begin(EngineState& state, Sequence& s) {
   if (state.store == nullptr || !MayUseCache(state, s)) return Begun::kNothing;
   SequenceLoad& load = s.load;
   BlockPool& blocks = state.memory->blocks();
-  const std::span<const BlockKey> keys = PromptKeys(s);
-  const int64_t in_memory = blocks.CountHit(keys, MaxReplayGen(state));
+  const std::span<const BlockKey> keys = UsefulKeys(s);
+  const uint16_t max_gen = AcceptedGen(state, s);
+  const int64_t in_memory = blocks.CountHit(keys, max_gen);
   const auto missing = keys.subspan(static_cast<size_t>(in_memory));
   load.miss = MissReason::kNone;
   if (missing.empty()) return Begun::kNothing;
-  LookupResult found = state.store->Lookup(missing, MaxReplayGen(state));
+  LookupResult found = state.store->Lookup(missing, max_gen);
   load.miss = found.reason;
   const auto stored = static_cast<int64_t>(found.blocks.size());
+  const int64_t now_us = state.clock->NowUs();
+  if (in_memory + stored < load.num_expected && now_us < load.expected_until_us) {
+    return Begun::kWaits;
+  }
   if (stored == 0) return Begun::kNothing;
   int64_t wait_us = 0;
   const MissReason refusal = Judge(state, s, in_memory, stored, &wait_us);
@@ -97,7 +126,6 @@ Begun Begin(EngineState& state, Sequence& s) {
     load.miss = refusal;
     return Begun::kNothing;
   }
-  const int64_t now_us = state.clock->NowUs();
   if (load.deadline_us == 0) load.deadline_us = now_us + wait_us;
   if (IsLoading(state, s, in_memory) || !HasRoom(state, stored)) return Begun::kWaits;
   load.from_peer.clear();
@@ -108,7 +136,7 @@ Begun Begin(EngineState& state, Sequence& s) {
   load.first_block = static_cast<int32_t>(in_memory);
   load.num_wanted = static_cast<int32_t>(stored);
   load.began_us = now_us;
-  load.held = blocks.AcquireHit(keys.first(static_cast<size_t>(in_memory)), MaxReplayGen(state));
+  load.held = blocks.AcquireHit(keys.first(static_cast<size_t>(in_memory)), max_gen);
   load.handle = state.store->BeginLoad(std::move(found.blocks), load.deadline_us);
   ++state.statistics.store_loads;
   return Begun::kStarted;
@@ -124,7 +152,7 @@ bool MoveBlock(EngineState& state, Sequence& s) {
   if (block == 0) return false;
   const std::span<const std::byte> payload = load.handle->Payload(load.num_loaded);
   std::memcpy(state.memory->Block(block), payload.data(), payload.size());
-  const BlockKey& key = PromptKeys(s)[static_cast<size_t>(load.first_block + load.num_loaded)];
+  const BlockKey& key = UsefulKeys(s)[static_cast<size_t>(load.first_block + load.num_loaded)];
   if (blocks.Publish(block, key, load.handle->replay_gen(load.num_loaded))) {
     load.held.push_back(block);
   } else {
@@ -159,15 +187,24 @@ void NoteLoad(EngineState& state, const SequenceLoad& load) {
   if (blocks > 0) state.load_time.Observe(int64_t{blocks} * kBlockTokens, elapsed_us, now_us);
 }
 
+// A new request waits for its turn, one that was begun elsewhere for its memory.
+void Line(EngineState& state, Sequence& s) {
+  if (!s.taken_over()) return Enqueue(state, s);
+  s.state = SequenceState::kParked;
+  state.parked.push_back(&s);
+}
+
 void StopWaiting(EngineState& state, Sequence& s) {
   AbandonLoad(state, s);
-  Enqueue(state, s);
+  Line(state, s);
 }
 
 }  // namespace
 
 void BeginWaiting(EngineState& state, Sequence& s) {
-  if (Begin(state, s) == Begun::kNothing) return Enqueue(state, s);
+  SequenceLoad& load = s.load;
+  if (load.num_expected > 0) load.expected_until_us = state.clock->NowUs() + kExpectUs;
+  if (Begin(state, s) == Begun::kNothing) return Line(state, s);
   s.state = SequenceState::kLoading;
   state.loading.push_back(&s);
 }
@@ -194,7 +231,7 @@ void PollLoads(EngineState& state) {
   const int64_t now_us = state.clock->NowUs();
   for (Sequence* s : all) {
     if (s->state != SequenceState::kLoading || s->load.handle != nullptr) continue;
-    if (now_us >= s->load.deadline_us) {
+    if (s->load.deadline_us != 0 && now_us >= s->load.deadline_us) {
       s->load.miss = MissReason::kDeadline;
       StopWaiting(state, *s);
     } else if ((has_ended || !is_loading) && Begin(state, *s) == Begun::kNothing) {

@@ -1,5 +1,6 @@
-// The wait of a new request: blocks of its prompt that are in the persistent store come into the
-// pool meanwhile, so that its admission finds them there (kv_format.md §20).
+// The wait of a new request, or of one that another engine began: its blocks that are in the
+// persistent store come into the pool meanwhile, so that its admission finds them there
+// (kv_format.md §20).
 // Thread rule: engine thread; nothing here waits for a disk.
 #pragma once
 
@@ -7,12 +8,13 @@
 
 namespace deepinfer {
 
-// Queues the sequence, or begins to load what the store holds of its prompt; then PollLoads queues
-// it, with its place by arrival.
+// Lines the sequence up, queued when it is new and parked when another engine began it; or begins
+// to load what the store holds of it, or waits for what the store is about to hold. Then PollLoads
+// lines it up, with its place by arrival.
 void BeginWaiting(EngineState& state, Sequence& s);
 
-// Moves arrived blocks into the pool and queues sequences whose load is over: complete, failed, or
-// past its deadline. What arrived is kept in any case.
+// Moves arrived blocks into the pool and lines up sequences whose load is over: complete, failed,
+// or past its deadline. What arrived is kept in any case.
 void PollLoads(EngineState& state);
 
 // Gives up the load of a sequence that ends while it waits.

@@ -1,6 +1,9 @@
 #include "engine/actions/park.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "engine/state_image.h"
 
 namespace deepinfer {
 
@@ -13,14 +16,12 @@ void BeginPark(EngineState& state, Sequence& s) {
 std::vector<std::byte> CopyImage(const EngineState& state, const Sequence& s) {
   KvMemory& memory = *state.memory;
   // All blocks: the indexed ones may be reclaimed before the sequence comes back.
-  const auto slot_bytes = static_cast<size_t>(memory.layout().slot_bytes);
-  const auto block_bytes = static_cast<size_t>(memory.layout().block_bytes);
-  const auto num_blocks = static_cast<int32_t>(KvLayout::NumBlocks(s.computed));
-  std::vector<std::byte> image(slot_bytes + static_cast<size_t>(num_blocks) * block_bytes);
-  std::memcpy(image.data(), memory.Slot(s.cache.slot), slot_bytes);
-  for (int32_t i = 0; i < num_blocks; ++i) {
-    std::memcpy(image.data() + slot_bytes + static_cast<size_t>(i) * block_bytes,
-                memory.Block(s.device.block_table[static_cast<size_t>(i)]), block_bytes);
+  const StateImageLayout layout =
+      LayoutOfImage(memory.layout(), std::max(s.computed, s.cache.image_positions));
+  std::vector<std::byte> image(static_cast<size_t>(layout.size_bytes()));
+  std::memcpy(image.data(), memory.Slot(s.cache.slot), static_cast<size_t>(layout.slot_bytes()));
+  for (int32_t i = 0; i < layout.num_blocks(); ++i) {
+    layout.PutBlock(i, memory.Block(s.device.block_table[static_cast<size_t>(i)]), image);
   }
   return image;
 }
@@ -30,6 +31,7 @@ void Park(EngineState& state, Sequence& s) {
   std::vector<std::byte> image = CopyImage(state, s);
   (void)memory.swa().PutParkImage(std::to_string(s.id), std::move(image), state.clock->NowUs());
   ReleaseMemory(state, s);
+  if (s.request.state_sink != nullptr) s.request.state_sink->OnParked();
   s.launched = s.computed;
   s.state = SequenceState::kParked;
   state.parked.push_back(&s);

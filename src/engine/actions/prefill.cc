@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "engine/actions/action.h"
+#include "engine/cut_rows.h"
 
 namespace deepinfer {
 
@@ -15,13 +16,31 @@ constexpr int32_t kLogprobRows = 64;
 // The block edges of a prompt at which its encoder windows are kept, ascending: where the request
 // says that later ones part from it, and the last one that a later hit on the same prompt can use.
 std::vector<int32_t> SnapshotEdges(const EngineState& state, const Sequence& s) {
-  if (!KeepsSnapshots(state) || s.rebuild_end > 0) return {};
+  // Windows of rows that come with the cut are those of its end.
+  const bool from_cut = !s.hands_over_undecided() && !s.device.cut_rows.empty();
+  if (!KeepsSnapshots(state) || s.rebuild_end > 0 || from_cut) return {};
   std::vector<int32_t> edges = s.request.state_at;
   edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
   for (int32_t& edge : edges) edge = edge / kBlockTokens * kBlockTokens;
   std::erase_if(edges, [&](int32_t edge) { return edge <= s.cache.first_row; });
   std::sort(edges.begin(), edges.end());
   return edges;
+}
+
+// Where the rows at the cut of a prompt that is split there go or come from.
+void SetCutRows(const EngineState& state, Sequence& s, SequenceStep* rows) {
+  std::vector<float>& cut = s.device.cut_rows;
+  const bool leaves = s.request.hand_off == HandOffProfile::kEncoder;
+  if (!leaves && cut.empty()) return;
+  const int64_t floats = CutRowFloats(state.model->config());
+  const int32_t origin = s.cache.decoder_origin;
+  if (cut.empty()) cut.resize(static_cast<size_t>((s.prompt_len - origin) * floats));
+  float* const at = cut.data() + std::max(0, rows->start - origin) * floats;
+  if (leaves) {
+    rows->cut_out = at;
+  } else {
+    rows->cut_in = at;
+  }
 }
 
 }  // namespace
@@ -39,6 +58,7 @@ void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* j
     item.wants_prompt_logprobs = true;
     item.rows.logits_from = start;
   }
+  SetCutRows(state, s, &item.rows);
   const std::vector<int32_t> edges = SnapshotEdges(state, s);
   if (std::binary_search(edges.begin(), edges.end(), item.end())) {
     item.snapshot_bytes = state.memory->encoder_ring_bytes();
@@ -50,7 +70,8 @@ void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* j
 std::optional<TokenEvent> ProcessPrefill(EngineState& state, StepItem* item) {
   Sequence& s = *item->sequence;
   s.computed = item->end();
-  if (s.rebuild_end == 0) {
+  // Rows from the cut were counted where their other half ran.
+  if (s.rebuild_end == 0 && item->rows.cut_in == nullptr) {
     s.counters.computed_tokens += item->rows.num_rows;
     state.statistics.computed_tokens += item->rows.num_rows;
   }

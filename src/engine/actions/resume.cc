@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "engine/state_image.h"
 
 namespace deepinfer {
 
@@ -12,14 +13,11 @@ namespace {
 
 constexpr uint16_t kAnyGen = std::numeric_limits<uint16_t>::max();
 
-// Of an exact lineage only blocks of one continue it exactly.
-uint16_t MaxGen(const Sequence& s) { return s.cache.replay_gen == 0 ? 0 : kAnyGen; }
-
 // Leading complete blocks that the index still has.
 int32_t CountIndexed(const EngineState& state, const Sequence& s) {
   const auto& keys = s.cache.chain.keys();
   const std::span<const BlockKey> own(keys.data(), static_cast<size_t>(s.cache.num_published));
-  return static_cast<int32_t>(state.memory->blocks().CountHit(own, MaxGen(s)));
+  return static_cast<int32_t>(state.memory->blocks().CountHit(own, MaxGenOfParked(s)));
 }
 
 // The indexed block with the same bytes as block i of the sequence, 0 if there is none. Blocks of a
@@ -31,11 +29,15 @@ int32_t FindSame(const EngineState& state, const Sequence& s, int32_t i) {
   return block != 0 && blocks.replay_gen(block) == 0 ? block : 0;
 }
 
+// Positions whose state an image of the sequence covers.
+int32_t ImagePositions(const Sequence& s) { return std::max(s.computed, s.cache.image_positions); }
+
 // Blocks from the index, or fresh ones with the bytes of the image. The pool has them.
-void RestoreBlocks(EngineState& state, Sequence& s, const std::byte* image) {
+void RestoreBlocks(EngineState& state, Sequence& s, std::span<const std::byte> image) {
   KvMemory& memory = *state.memory;
+  const StateImageLayout layout = LayoutOfImage(memory.layout(), ImagePositions(s));
   int32_t* table = s.device.block_table.get();
-  s.cache.num_blocks = static_cast<int32_t>(KvLayout::NumBlocks(s.computed));
+  s.cache.num_blocks = layout.num_blocks();
   // Shared ones first: an allocation may reclaim idle blocks.
   for (int32_t i = 0; i < s.cache.num_blocks; ++i) {
     table[i] = 0;
@@ -43,12 +45,11 @@ void RestoreBlocks(EngineState& state, Sequence& s, const std::byte* image) {
     const BlockKey& key = s.cache.chain.keys()[static_cast<size_t>(i)];
     table[i] = memory.blocks().AcquireHit({&key, 1}, kAnyGen).front();
   }
-  const auto block_bytes = static_cast<size_t>(memory.layout().block_bytes);
   for (int32_t i = 0; i < s.cache.num_blocks; ++i) {
     if (table[i] != 0) continue;
     table[i] = memory.blocks().Allocate();
     DI_CHECK(table[i] != 0);
-    std::memcpy(memory.Block(table[i]), image + static_cast<size_t>(i) * block_bytes, block_bytes);
+    layout.GetBlock(i, image, memory.Block(table[i]));
     if (i >= s.cache.num_published) continue;
     (void)memory.blocks().Publish(table[i], s.cache.chain.keys()[static_cast<size_t>(i)],
                                   s.cache.replay_gen);
@@ -58,37 +59,52 @@ void RestoreBlocks(EngineState& state, Sequence& s, const std::byte* image) {
 // Sets the sequence back to the first row whose results reach into its lost state.
 void PlanRebuild(EngineState& state, Sequence& s) {
   SequenceCache& c = s.cache;
+  const bool exact = state.options.resume == ReplayMode::kExact;
+  const bool in_prompt = s.computed < s.prompt_len;
+  const int32_t end = in_prompt ? s.prompt_len : s.computed;
+  const int32_t hit = CountIndexed(state, s) * kBlockTokens;
+  const RebuildRows rows = RowsToRebuild(state, s, hit);
+  // What was computed of the decoder tail elsewhere belongs to the state that is lost.
+  if (!s.hands_over_undecided()) s.device.cut_rows.clear();
+  c.image_positions = 0;
+  c.write_from = hit;
+  c.window_floor = rows.window_floor;
+  c.decoder_from = rows.decoder_from;
+  c.decoder_floor = rows.decoder_from;
+  // Blocks of a bounded lineage may come back as another writer's.
+  if (!exact || c.replay_gen > 0) s.counters.approximate_resume = true;
+  if (!exact && c.replay_gen < kAnyGen) ++c.replay_gen;
+  c.num_blocks = c.num_published = hit / kBlockTokens;
+  s.rebuild_end = in_prompt ? 0 : end;
+  s.launched = s.computed = rows.first_row;
+}
+
+}  // namespace
+
+// Of an exact lineage only blocks of one continue it exactly.
+uint16_t MaxGenOfParked(const Sequence& s) { return s.cache.replay_gen == 0 ? 0 : kAnyGen; }
+
+RebuildRows RowsToRebuild(const EngineState& state, const Sequence& s, int32_t hit) {
+  const SequenceCache& c = s.cache;
   const ReplayGeometry& g = state.memory->geometry();
   const int32_t window_reach = g.window - 1;
   const int32_t decoder_layers = state.model->config().num_layers - g.encoder_layers;
   const bool exact = state.options.resume == ReplayMode::kExact;
   const bool in_prompt = s.computed < s.prompt_len;
   const int32_t end = in_prompt ? s.prompt_len : s.computed;
-  const int32_t hit = CountIndexed(state, s) * kBlockTokens;
   const int32_t reach = exact ? window_reach * decoder_layers : g.keep_rows;
-  const int32_t decoder_from =
-      in_prompt ? c.decoder_origin : std::max(c.decoder_origin, end - reach);
-  const int32_t base = std::min(hit, decoder_from);
-  int32_t first = std::max(0, base - (exact ? window_reach * g.encoder_layers : g.window));
-  int32_t floor = first;
+  RebuildRows rows;
+  rows.decoder_from = in_prompt ? c.decoder_origin : std::max(c.decoder_origin, end - reach);
+  const int32_t base = std::min(hit, rows.decoder_from);
+  rows.first_row = std::max(0, base - (exact ? window_reach * g.encoder_layers : g.window));
+  rows.window_floor = rows.first_row;
   // After a bounded replay its first row had no window below it either.
   const bool began_bounded = c.replay_gen > 0 && c.first_floor == c.first_row;
-  if (exact && began_bounded && first < c.first_row && hit >= c.first_row) {
-    first = floor = c.first_row;
+  if (exact && began_bounded && rows.first_row < c.first_row && hit >= c.first_row) {
+    rows.first_row = rows.window_floor = c.first_row;
   }
-  c.write_from = hit;
-  c.window_floor = floor;
-  c.decoder_from = decoder_from;
-  c.decoder_floor = decoder_from;
-  // Blocks of a bounded lineage may come back as another writer's.
-  if (!exact || c.replay_gen > 0) s.counters.approximate_resume = true;
-  if (!exact && c.replay_gen < kAnyGen) ++c.replay_gen;
-  c.num_blocks = c.num_published = hit / kBlockTokens;
-  s.rebuild_end = in_prompt ? 0 : end;
-  s.launched = s.computed = first;
+  return rows;
 }
-
-}  // namespace
 
 HitProbe ProbeParked(const EngineState& state, const Sequence& s) {
   HitProbe probe;
@@ -106,17 +122,17 @@ bool Resume(EngineState& state, Sequence& s) {
   KvMemory& memory = *state.memory;
   if (memory.slots().num_free() == 0) return false;
   const HitProbe probe = ProbeParked(state, s);
-  const int64_t missing = KvLayout::NumBlocks(s.computed) - probe.hit_blocks;
+  const int64_t missing = KvLayout::NumBlocks(ImagePositions(s)) - probe.hit_blocks;
   if (memory.blocks().available() - probe.hit_idle < missing) return false;
   s.cache.slot = memory.slots().Acquire();
   auto image = memory.swa().TakeParkImage(std::to_string(s.id), state.clock->NowUs());
   if (image.has_value()) {
     const auto slot_bytes = static_cast<size_t>(memory.layout().slot_bytes);
     std::memcpy(memory.Slot(s.cache.slot), image->data(), slot_bytes);
-    RestoreBlocks(state, s, image->data() + slot_bytes);
+    RestoreBlocks(state, s, *image);
     ++state.statistics.resumes_from_image;
   } else {
-    const uint16_t max_gen = MaxGen(s);
+    const uint16_t max_gen = MaxGenOfParked(s);
     PlanRebuild(state, s);
     const std::span<const BlockKey> keys(s.cache.chain.keys().data(),
                                          static_cast<size_t>(s.cache.num_blocks));

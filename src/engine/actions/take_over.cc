@@ -3,26 +3,32 @@
 #include <algorithm>
 
 #include "engine/actions/load_hit.h"
+#include "engine/actions/load_stored.h"
+#include "engine/cut_rows.h"
+#include "engine/state_image.h"
 
 namespace deepinfer {
 
-namespace {
-
-// The row of the last token is still to run.
-int32_t ComputedPositions(const EngineRequest& request) {
-  return static_cast<int32_t>(request.prompt_ids.size() + request.resume->ids.size()) - 1;
-}
-
-}  // namespace
-
-Status CheckResumePoint(const KvLayout& layout, const EngineRequest& request) {
-  if (!request.resume || request.resume->image.empty()) return OkStatus();
-  const int64_t want =
-      layout.slot_bytes + KvLayout::NumBlocks(ComputedPositions(request)) * layout.block_bytes;
-  const auto got = static_cast<int64_t>(request.resume->image.size());
-  if (got == want) return OkStatus();
-  return InvalidRequest("the image of the sequence has " + std::to_string(got) +
-                        " bytes, its positions take " + std::to_string(want));
+Status CheckResumePoint(const Model& model, const EngineRequest& request) {
+  if (!request.resume) return OkStatus();
+  const ResumePoint& from = *request.resume;
+  const auto prompt = static_cast<int64_t>(request.prompt_ids.size());
+  DI_RETURN_IF_ERROR(ValidateOrigin(from.origin, request.prompt_ids.size()));
+  if (from.image.empty()) return OkStatus();
+  // The row of the last token is still to run.
+  const int64_t decided = prompt + static_cast<int64_t>(from.ids.size()) - 1;
+  const bool positions_fit =
+      from.ids.empty() ? from.positions > 0 && from.positions <= prompt : from.positions == decided;
+  const int64_t keep = model.config().decoder_keep_rows();
+  const bool cut_fits = from.num_cut_rows == 0 ? from.positions < prompt || !from.ids.empty()
+                                               : from.ids.empty() && from.positions == prompt &&
+                                                     from.num_cut_rows == std::min(prompt, keep);
+  const int64_t want = LayoutOfImage(model.layout(), from.positions).size_bytes() +
+                       from.num_cut_rows * CutRowBytes(model);
+  const auto got = static_cast<int64_t>(from.image.size());
+  if (positions_fit && cut_fits && got == want) return OkStatus();
+  return InvalidRequest("the image of the sequence has " + std::to_string(got) + " bytes, " +
+                        std::to_string(from.positions) + " positions take " + std::to_string(want));
 }
 
 Status TakeOver(EngineState& state, Sequence& s) {
@@ -36,25 +42,40 @@ Status TakeOver(EngineState& state, Sequence& s) {
     if (device.constraint) DI_RETURN_IF_ERROR(device.constraint->Commit(id));
   }
   s.num_generated = device.num_decided = static_cast<int32_t>(from.ids.size());
-  s.launched = s.computed = device.next = s.prompt_len + s.num_generated - 1;
-
   SetTail(state, s);
   SequenceCache& c = s.cache;
+  const bool has_image = !from.image.empty();
+  if (!from.ids.empty()) {
+    s.launched = s.computed = device.next = s.prompt_len + s.num_generated - 1;
+  } else {
+    s.launched = s.computed = from.num_cut_rows > 0 ? c.decoder_origin : from.positions;
+  }
+  c.image_positions = has_image ? from.positions : 0;
+  if (from.num_cut_rows > 0) {
+    const int64_t cut_bytes = from.num_cut_rows * CutRowBytes(*state.model);
+    const size_t rest = from.image.size() - static_cast<size_t>(cut_bytes);
+    device.cut_rows = ReadCutRows(*state.model, std::span(from.image).subspan(rest));
+    from.image.resize(rest);
+  }
   c.first_row = from.origin.first_row;
   c.window_floor = c.first_floor = from.origin.window_floor;
   c.replay_gen = static_cast<uint16_t>(from.origin.replay_gen);
-  c.write_from = s.computed;
-  c.num_published = s.computed / kBlockTokens;
+  const int32_t known = std::max(s.computed, c.image_positions);
+  c.write_from = known;
+  c.num_published = known / kBlockTokens;
   c.chain.Extend({device.tokens.get(), static_cast<size_t>(c.num_published) * kBlockTokens}, {});
 
   const int64_t now_us = state.clock->NowUs();
   s.counters = from.counters;
   s.counters.generated_tokens = s.num_generated;
-  s.schedule.started_us = now_us;
+  s.schedule.started_us = now_us - from.counters.prefill_us;
   s.schedule.prefilled_us = now_us - from.counters.decode_us;
-  if (!from.image.empty()) {
-    (void)state.memory->swa().PutParkImage(std::to_string(s.id), std::move(from.image), now_us);
+  if (!has_image) {
+    s.load.num_expected = std::min(from.num_stored_blocks, c.num_published);
+    BeginWaiting(state, s);
+    return OkStatus();
   }
+  (void)state.memory->swa().PutParkImage(std::to_string(s.id), std::move(from.image), now_us);
   s.state = SequenceState::kParked;
   state.parked.push_back(&s);
   return OkStatus();

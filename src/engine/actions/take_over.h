@@ -7,8 +7,9 @@
 
 namespace deepinfer {
 
-// invalid_request when the image does not have the size of the positions it stands for.
-Status CheckResumePoint(const KvLayout& layout, const EngineRequest& request);
+// invalid_request when the origin is nonsense, or the image does not have the size of the positions
+// it stands for.
+Status CheckResumePoint(const Model& model, const EngineRequest& request);
 
 // Precondition: request.resume holds a checked resume point. invalid_request when the grammar of
 // the request does not allow the tokens produced so far.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/state_image.h"
 #include "integration/engine/engine_fixture.h"
 
 namespace deepinfer {
@@ -140,16 +141,22 @@ TEST_F(PrefixCache, BlocksBehindABoundedReplayAreFoundAgain) {
             std::min(896 - model_->get()->config().window, 1000 - KeepRows()));
 }
 
+std::vector<std::byte> BlockOf(const KvLayout& layout, const TokenEvent& event, int32_t block) {
+  std::vector<std::byte> bytes(static_cast<size_t>(layout.block_bytes));
+  LayoutOfImage(layout, event.image_positions).GetBlock(block, event.image, bytes.data());
+  return bytes;
+}
+
 TEST_F(PrefixCache, ChainsOfBoundedReplaysAreCountedAndKeepStoredBytes) {
   Start(Options(ReplayMode::kBounded, false), 2048);
   const KvLayout& layout = model_->get()->layout();
   const std::vector<int32_t> prompt = RandomPrompt(1800, 61);
-  std::vector<std::byte> before;
+  TokenEvent before;
   int32_t hit_blocks = 0;
   for (int32_t link = 0; link < 6; ++link) {
     const int32_t length = 300 * (link + 1);
     EngineRequest r = Request({prompt.begin(), prompt.begin() + length});
-    r.hand_off = true;  // the image shows the bytes of its blocks
+    r.hand_off = HandOffProfile::kFull;  // the image shows the bytes of its blocks
     const auto out = Run(std::move(r));
     const TokenEvent& last = out->Wait();
     ASSERT_EQ(last.finish, FinishReason::kHandedOff);
@@ -158,12 +165,10 @@ TEST_F(PrefixCache, ChainsOfBoundedReplaysAreCountedAndKeepStoredBytes) {
     EXPECT_EQ(last.counters.cached_tokens, hit_blocks * 128 - replayed);
     EXPECT_EQ(last.counters.replayed_tokens, replayed);
     for (int32_t block = 0; block < hit_blocks; ++block) {
-      const int64_t at = layout.slot_bytes + block * layout.block_bytes;
-      EXPECT_TRUE(std::equal(last.image.begin() + at, last.image.begin() + at + layout.block_bytes,
-                             before.begin() + at))
+      EXPECT_EQ(BlockOf(layout, last, block), BlockOf(layout, before, block))
           << "link " << link << " wrote to block " << block;
     }
-    before = last.image;
+    before = last;
     hit_blocks = length / 128;
   }
 }

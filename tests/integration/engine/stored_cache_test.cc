@@ -100,6 +100,15 @@ class StoredCache : public EngineTest {
     const int64_t bound = std::max<int64_t>(0, std::min(hit, length - c.decoder_keep_rows()));
     return std::max<int64_t>(0, bound - int64_t{c.window - 1} * c.decoder_start());
   }
+  // The first row to run again of the lost state of 1002 positions, of which 896 are stored.
+  static int64_t ExactRebuild() {
+    const ModelConfig& c = model_->get()->config();
+    const int64_t reach = c.window - 1;
+    const int64_t origin = 1000 - c.decoder_keep_rows();
+    const int64_t decoder_from =
+        std::max(origin, 1002 - reach * (c.num_layers - c.decoder_start()));
+    return std::max<int64_t>(0, std::min<int64_t>(896, decoder_from) - reach * c.decoder_start());
+  }
   // Changes a byte in the middle of every stored record of block `block`.
   void Damage(const std::vector<BlockKey>& keys, size_t block) {
     const LookupResult found = store_->Lookup(keys, 0);
@@ -329,6 +338,91 @@ TEST_F(StoredCache, AFullDiskDropsWritesAndNothingElse) {
   ExpectSameAnswer(*Run(Request(prompt)), *first);
   store_->Flush(false);
   EXPECT_EQ(store_->Lookup(KeysOf(prompt), 0).blocks.size(), 7u);
+}
+
+class StoredTakeOver : public StoredCache {
+ protected:
+  // A request that another engine lost after some tokens, and what is left of its answer.
+  void ExpectTail(const TokenCollector& want, size_t after, int32_t num_stored_blocks) {
+    EngineRequest request = Request(prompt_, "moved");
+    request.resume.emplace().ids.assign(want.ids().begin(),
+                                        want.ids().begin() + static_cast<std::ptrdiff_t>(after));
+    request.resume->num_stored_blocks = num_stored_blocks;
+    TokenSink sink = rest_.Sink();
+    const auto from = static_cast<int32_t>(after);
+    ASSERT_TRUE(engine_
+                    ->Submit(std::move(request),
+                             [from, sink](TokenEvent event) {
+                               event.start_index -= from;
+                               sink(std::move(event));
+                             })
+                    .ok());
+    if (before_the_end_) before_the_end_();
+    rest_.Wait();
+    const std::vector<int32_t> tail(want.ids().begin() + from, want.ids().end());
+    EXPECT_EQ(rest_.ids(), tail);
+  }
+
+  const std::vector<int32_t> prompt_ = RandomPrompt(1000, 91);
+  std::function<void()> before_the_end_;
+  TokenCollector rest_;
+};
+
+TEST_F(StoredTakeOver, LoadsItsBlocksAndRunsOnlyWhatItsWindowsNeed) {
+  const auto want = Run(Request(prompt_));
+  Restart(ReplayMode::kExact);
+  ExpectTail(*want, 3, 0);
+  const EngineStatistics s = engine_->Statistics();
+  EXPECT_EQ(s.store_loads, 1);
+  EXPECT_EQ(s.resumes_rebuilt, 1);
+  EXPECT_EQ(s.prefill_rows, 1002 - ExactRebuild());
+  EXPECT_FALSE(rest_.Wait().counters.approximate_resume);
+}
+
+TEST_F(StoredTakeOver, GoesOnWithoutTheStoreWhenItFails) {
+  const auto want = Run(Request(prompt_));
+  Restart(ReplayMode::kExact);
+  FailReads(Unavailable("input/output error"));
+  ExpectTail(*want, 3, 0);
+  files_.set_fault({});
+  EXPECT_EQ(engine_->Statistics().prefill_rows, 1002);
+}
+
+TEST_F(StoredTakeOver, WaitsForBlocksThatAreOnTheirWayAndNotForever) {
+  const auto want = Run(Request(prompt_));
+  Restart(ReplayMode::kExact);
+  // The last two never come.
+  const std::vector<BlockKey> keys = KeysOf(prompt_);
+  ASSERT_TRUE(store_->EraseKeys(std::span(keys).subspan(5)).ok());
+  before_the_end_ = [&] {
+    SpinUntil("a load", [&] { return engine_->Statistics().loading > 0; });
+    EXPECT_EQ(engine_->Statistics().store_loads, 0) << "it waits";
+    clock_.Advance(1'500'000);
+  };
+  ExpectTail(*want, 3, 7);
+  const EngineStatistics s = engine_->Statistics();
+  EXPECT_EQ(s.store_loads, 1);
+  EXPECT_LT(s.prefill_rows, 1002);
+}
+
+TEST_F(StoredTakeOver, CancelEndsTheWait) {
+  const auto want = Run(Request(prompt_));
+  Restart(ReplayMode::kExact, 1);
+  FailReads(OkStatus());
+  gate_.Close();
+  EngineRequest request = Request(prompt_, "moved");
+  request.resume.emplace().ids = {want->ids()[0]};
+  std::atomic<bool> cancelled{false};
+  ASSERT_TRUE(
+      engine_
+          ->Submit(std::move(request),
+                   [&](TokenEvent event) { cancelled = event.finish == FinishReason::kCancelled; })
+          .ok());
+  SpinUntil("a load", [&] { return engine_->Statistics().loading > 0; });
+  engine_->Cancel("moved");
+  SpinUntil("the end", [&] { return cancelled.load(); });
+  gate_.Open();
+  files_.set_fault({});
 }
 
 TEST_F(StoredCache, AStalledDiskIsGivenUpAtTheDeadlineAndItsPrefixKept) {

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import unittest
 
 import cluster_support
@@ -84,6 +85,54 @@ class DisaggregationTest(cluster_support.ClusterCase):
             stranger = support.run("cluster", "status", "--json", "--dir", cluster.folder.name)
             self.assertEqual([w["ready"] for w in json.loads(stranger.stdout)["workers"]],
                              [False, False])
+
+    def test_equal_answers_from_half_of_the_weights(self):
+        for profile in ("encoder", "tail"):
+            with self.subTest(profile), Cluster(
+                    "--prefill", "1", "--decode", "1", "--prefill-flag=--layers=encoder",
+                    "--prefill-flag=--hand-off=" + profile) as cluster:
+                self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+                for request, want in zip(cluster_support.WHOLE, self.want_whole):
+                    self.assertEqual(cluster_support.ask(cluster.port, *request), want, request)
+                self.assertEqual(total(cluster, "failed"), 0)
+                self.assertEqual(total(cluster, "committed"), 13)
+                self.expect_nothing_held(cluster)
+                mapped = [self.mapped_bytes(cluster, w) for w in ("prefill-0", "decode-0")]
+                self.assertLess(mapped[0], 0.7 * mapped[1])
+                # Who has no decoder cannot stand in: they wait for the other to come back.
+                streams = self.start(cluster, events=4)
+                os.kill(cluster.pid_of("decode-0"), signal.SIGKILL)
+                self.check(streams)
+
+    @staticmethod
+    def mapped_bytes(cluster, worker):
+        """Of the weights, those in memory."""
+        size, of_weights = 0, False
+        for line in open("/proc/%d/smaps" % cluster.pid_of(worker)):
+            fields = line.split()
+            if not fields[0].endswith(":"):
+                of_weights = line.rstrip().endswith(".safetensors")
+            elif of_weights and fields[0] == "Rss:":
+                size += int(fields[1]) * 1024
+        return size
+
+    def test_equal_answers_through_a_shared_cache(self):
+        with tempfile.TemporaryDirectory() as folder, Cluster(
+                "--prefill", "2", "--decode", "2", "--kv-dir", folder, "--worker-flag=--replay=exact",
+                "--worker-flag=--kv-group-commit-ms=50",
+                "--prefill-flag=--hand-off=store") as cluster:
+            self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+            for request, want in zip(cluster_support.WHOLE, self.want_whole):
+                self.assertEqual(cluster_support.ask(cluster.port, *request), want, request)
+            self.assertEqual(total(cluster, "failed"), 0)
+            self.assertEqual(total(cluster, "committed"), 13)
+            self.assertEqual(total(cluster, "bytes_received"), 0, "only tokens moved")
+            self.expect_nothing_held(cluster)
+            # Whoever is lost, the others find what it stored.
+            streams = self.start(cluster, events=4)
+            os.kill(cluster.pid_of("decode-0"), signal.SIGKILL)
+            os.kill(cluster.pid_of("prefill-0"), signal.SIGKILL)
+            self.check(streams)
 
     def test_equal_answers_over_tcp(self):
         with Cluster("--prefill", "1", "--decode", "2", "--worker-flag=--transport=tcp") as cluster:

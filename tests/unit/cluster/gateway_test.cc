@@ -141,6 +141,18 @@ TEST_F(GatewayTest, RoutesToTheWorkerWithFewestLiveRequestsTheFirstOfEquals) {
   EXPECT_EQ(workers_[2]->submitted, std::vector<std::string>{"b"});
 }
 
+TEST_F(GatewayTest, GivesNoAnswersToWorkersWithoutADecoder) {
+  Start(2, {});
+  workers_[0]->its_info.encoder_only = true;
+  workers_[0]->its_info.role = WorkerRole::kPrefill;
+  workers_[1]->its_info.role = WorkerRole::kPrefill;
+  EXPECT_TRUE(Submit("a").ok());
+  EXPECT_TRUE(workers_[0]->submitted.empty());
+  EXPECT_EQ(workers_[1]->submitted.size(), 1u);
+  workers_[1]->load.draining = true;
+  EXPECT_EQ(Submit("b").code(), StatusCode::kUnavailable);
+}
+
 TEST_F(GatewayTest, SkipsWorkersThatDrain) {
   Start(2, {});
   workers_[0]->load.draining = true;

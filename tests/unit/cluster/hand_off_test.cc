@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include "cluster/remote_worker.h"
 #include "cluster/session.h"
 #include "cluster/worker_service.h"
+#include "engine/state_image.h"
 #include "support/eventually.h"
 #include "support/scripted_worker.h"
 #include "support/self_signed.h"
@@ -26,14 +29,19 @@ std::vector<std::byte> Image(size_t size) {
   return image;
 }
 
+constexpr int64_t kSlotBytes = 5000;
+constexpr size_t kBlockBytes = 3000;
+
 // A worker behind its service in this process, and a gateway's link to it.
 struct Node {
-  Node(WorkerRole role, const std::string& path, WorkerServiceOptions options, const Clock* clock)
+  Node(WorkerRole role, const std::string& path, WorkerServiceOptions options, const Clock* clock,
+       const std::string& kv_root)
       : engine(role), endpoint("unix:" + path) {
+    engine.SetLayout(kSlotBytes, {1000, 2000}, kv_root);
     options.report_interval_us = 5'000;
     service = std::make_unique<WorkerService>(options, &engine, clock);
     auto listening = SessionServer::Listen(
-        endpoint, [this](Session* session) { service->Serve(session); }, options.security);
+        endpoint, [this](Session* session) { service->Serve(session); }, options.sender.security);
     EXPECT_TRUE(listening.ok());
     sessions = *std::move(listening);
     remote = std::make_unique<RemoteWorker>(endpoint, 1, WorkerInfo{}, LinkOptions(options), clock);
@@ -47,7 +55,7 @@ struct Node {
   }
   static RemoteWorkerOptions LinkOptions(const WorkerServiceOptions& options) {
     RemoteWorkerOptions link;
-    link.security = options.security;
+    link.security = options.sender.security;
     return link;
   }
   HandOffCounters counters() const { return remote->Load().hand_offs; }
@@ -62,8 +70,11 @@ struct Node {
 class HandOffTest : public ::testing::Test {
  protected:
   void Start(WorkerServiceOptions options = {}) {
-    prefill_ = std::make_unique<Node>(WorkerRole::kPrefill, dir_.File("p"), options, &clock_);
-    decode_ = std::make_unique<Node>(WorkerRole::kDecode, dir_.File("d"), options, &clock_);
+    options.profile = profile_;
+    prefill_ = std::make_unique<Node>(WorkerRole::kPrefill, dir_.File("p"), options, &clock_,
+                                      prefill_root_);
+    decode_ =
+        std::make_unique<Node>(WorkerRole::kDecode, dir_.File("d"), options, &clock_, decode_root_);
   }
   static EngineRequest Request(uint32_t attempt = 1) {
     EngineRequest request;
@@ -77,10 +88,10 @@ class HandOffTest : public ::testing::Test {
     ASSERT_TRUE(decode_->remote->SubmitDecode(Request(), answer_.Sink()).ok());
     ASSERT_TRUE(prefill_->remote->SubmitPrefill(Request(), decode_->endpoint, prompt_.Sink()).ok());
     ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == 1; }));
-    EXPECT_TRUE(prefill_->engine.request(0).hand_off);
+    EXPECT_EQ(prefill_->engine.request(0).hand_off, profile_);
   }
-  void FinishPrompt(size_t image_bytes) {
-    prefill_->engine.Send(0, 0, {10}, FinishReason::kHandedOff, OkStatus(), Image(image_bytes));
+  void FinishPrompt(size_t image_bytes, int32_t positions = 0) {
+    prefill_->engine.SendImage(0, Image(image_bytes), positions);
   }
   // Every side has let go of everything it held.
   void ExpectNothingHeld() {
@@ -99,6 +110,8 @@ class HandOffTest : public ::testing::Test {
   TempDir dir_;
   SteadyClock clock_;
   TokenCollector prompt_, answer_;
+  HandOffProfile profile_ = HandOffProfile::kFull;
+  std::string prefill_root_, decode_root_;
   std::unique_ptr<Node> prefill_, decode_;
 };
 
@@ -106,7 +119,7 @@ class HandOffWays : public HandOffTest, public ::testing::WithParamInterface<Han
 
 TEST_P(HandOffWays, TheAnswerGoesOnFromTheStateOfThePrompt) {
   WorkerServiceOptions options;
-  options.transport = GetParam();
+  options.sender.transport = GetParam();
   Start(options);
   SubmitBoth();
   EXPECT_TRUE(Eventually([&] { return decode_->remote->Load().running == 1; }))
@@ -120,7 +133,7 @@ TEST_P(HandOffWays, TheAnswerGoesOnFromTheStateOfThePrompt) {
   EXPECT_EQ(taken.resume->ids, std::vector<int32_t>{10});
   EXPECT_EQ(taken.resume->image, Image(3'000'000));
   EXPECT_EQ(taken.queue_deadline_us, 0) << "it does not wait for its turn any more";
-  EXPECT_FALSE(taken.hand_off);
+  EXPECT_EQ(taken.hand_off, HandOffProfile::kNone);
   decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
   EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
   EXPECT_EQ(answer_.ids(), (std::vector<int32_t>{10, 11}));
@@ -149,8 +162,8 @@ TEST_F(HandOffTest, SecurePairsMoveStatesAndLetNobodyElseIn) {
   SessionSecurity other_name = *elsewhere;
   other_name.authority = own.certificate;
   own.authority += elsewhere->authority;
-  options.security = std::make_shared<SessionSecurity>(own);
-  options.transport = HandOffTransport::kTcp;
+  options.sender.security = std::make_shared<SessionSecurity>(own);
+  options.sender.transport = HandOffTransport::kTcp;
   options.landing.window_bytes = 2 * kExtentBytes;
   Start(options);
   SubmitBoth();
@@ -188,6 +201,353 @@ TEST_F(HandOffTest, ASecondOneUsesTheSameSession) {
   decode_->engine.Send(1, 1, {21}, FinishReason::kStop);
   EXPECT_EQ(answer.Wait().finish, FinishReason::kStop);
   ExpectNothingHeld();
+  EXPECT_EQ(decode_->service->num_worker_sessions(), 1u);
+}
+
+TEST_F(HandOffTest, AConnectionThatNobodyUsesIsClosedAndMadeAgain) {
+  WorkerServiceOptions options;
+  options.sender.idle_connection_us = 1;
+  Start(options);
+  for (uint32_t attempt = 1; attempt <= 2; ++attempt) {
+    TokenCollector prompt, answer;
+    ASSERT_TRUE(decode_->remote->SubmitDecode(Request(attempt), answer.Sink()).ok());
+    ASSERT_TRUE(
+        prefill_->remote->SubmitPrefill(Request(attempt), decode_->endpoint, prompt.Sink()).ok());
+    ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == attempt; }));
+    prefill_->engine.Send(attempt - 1, 0, {10}, FinishReason::kHandedOff, OkStatus(), Image(1000));
+    ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == attempt; }));
+    decode_->engine.Send(attempt - 1, 1, {11}, FinishReason::kStop);
+    EXPECT_EQ(answer.Wait().finish, FinishReason::kStop);
+    EXPECT_TRUE(Eventually([&] { return decode_->service->num_open_worker_sessions() == 0; }));
+    EXPECT_EQ(decode_->service->num_worker_sessions(), attempt);
+  }
+  ExpectNothingHeld();
+}
+
+TEST_F(HandOffTest, HandOffsToOneWorkerDoNotWaitForEachOther) {
+  Start();
+  SubmitBoth();
+  const auto pin = std::make_shared<int>(0);
+  std::vector<std::byte> block(kBlockBytes);
+  // The first prompt runs on; the second is done long before it.
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, pin, 200, 0});
+  EngineRequest other = Request();
+  other.request_id = "q";
+  TokenCollector prompt, answer;
+  ASSERT_TRUE(decode_->remote->SubmitDecode(other, answer.Sink()).ok());
+  ASSERT_TRUE(prefill_->remote->SubmitPrefill(other, decode_->endpoint, prompt.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == 2; }));
+  prefill_->engine.Send(1, 0, {10}, FinishReason::kHandedOff, OkStatus(), Image(1000));
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer.Wait().finish, FinishReason::kStop);
+  FinishPrompt(kSlotBytes + kBlockBytes, 200);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 2; }));
+  decode_->engine.Send(1, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  ExpectNothingHeld();
+}
+
+TEST_F(HandOffTest, BlocksArriveWhileThePromptRuns) {
+  Start();
+  SubmitBoth();
+  std::vector<std::vector<std::byte>> blocks;
+  for (uint8_t i = 0; i < 4; ++i) {
+    blocks.emplace_back(Image(kBlockBytes));
+    for (std::byte& b : blocks.back()) b ^= std::byte{i};
+  }
+  auto pin = std::make_shared<int>(0);
+  const std::weak_ptr<int> pinned = pin;
+  const auto sink = prefill_->engine.request(0).state_sink;
+  sink->OnBlocks({0, {blocks[0].data()}, pin, 400, 0});
+  sink->OnBlocks({1, {blocks[1].data(), blocks[2].data()}, std::move(pin), 400, 0});
+  EXPECT_TRUE(Eventually(
+      [&] { return decode_->counters().bytes_received == static_cast<int64_t>(3 * kBlockBytes); }));
+  EXPECT_FALSE(pinned.expired()) << "until the other side has the state";
+  EXPECT_EQ(decode_->engine.num_taken(), 0u);
+
+  std::vector<std::byte> rest = Image(kSlotBytes);
+  rest.insert(rest.end(), blocks[3].begin(), blocks[3].end());
+  prefill_->engine.SendImage(0, rest, 400);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  const EngineRequest taken = decode_->engine.request(0);
+  EXPECT_EQ(taken.resume->positions, 400);
+  const StateImageLayout layout(kSlotBytes, {1000, 2000}, 4);
+  ASSERT_EQ(static_cast<int64_t>(taken.resume->image.size()), layout.size_bytes());
+  for (int32_t i = 0; i < 4; ++i) {
+    std::vector<std::byte> block(kBlockBytes);
+    layout.GetBlock(i, taken.resume->image, block.data());
+    EXPECT_EQ(block, blocks[static_cast<size_t>(i)]) << i;
+  }
+  EXPECT_TRUE(std::equal(rest.begin(), rest.begin() + kSlotBytes, taken.resume->image.begin()));
+  EXPECT_TRUE(Eventually([&] { return pinned.expired(); }));
+  decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  ExpectNothingHeld();
+}
+
+TEST_F(HandOffTest, APromptThatFailsLetsGoOfWhatItOffered) {
+  Start();
+  SubmitBoth();
+  std::vector<std::byte> block(kBlockBytes);
+  auto pin = std::make_shared<int>(0);
+  const std::weak_ptr<int> pinned = pin;
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, std::move(pin), 200, 0});
+  EXPECT_TRUE(Eventually([&] { return decode_->counters().tickets_granted == 1; }));
+  prefill_->engine.Lose(0);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return pinned.expired(); }));
+  EXPECT_TRUE(Eventually([&] { return decode_->counters().tickets_released == 1; }));
+  EXPECT_EQ(decode_->remote->Load().running, 1) << "its gateway decides what becomes of it";
+  decode_->remote->Cancel("r");
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kCancelled);
+  ExpectNothingHeld();
+}
+
+TEST_F(HandOffTest, TheFirstTokenMayBeTheOthers) {
+  profile_ = HandOffProfile::kTail;
+  Start();
+  SubmitBoth();
+  prefill_->engine.SendImage(0, Image(1000), 0, {});
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  EXPECT_TRUE(prompt_.ids().empty());
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  const EngineRequest taken = decode_->engine.request(0);
+  EXPECT_TRUE(taken.resume->ids.empty());
+  EXPECT_EQ(taken.resume->image, Image(1000));
+  decode_->engine.Send(0, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(answer_.ids(), std::vector<int32_t>{10});
+  ExpectNothingHeld();
+}
+
+TEST_F(HandOffTest, APromptThatLeavesNothingBeginsAtTheOther) {
+  profile_ = HandOffProfile::kTail;
+  Start();
+  SubmitBoth();
+  prefill_->engine.SendImage(0, {}, 0, {});
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  EXPECT_FALSE(decode_->engine.request(0).resume.has_value());
+  decode_->engine.Send(0, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  ExpectNothingHeld();
+}
+
+class SharedStore : public HandOffTest {
+ protected:
+  void StartWithRoots(const std::string& p, const std::string& d,
+                      const WorkerServiceOptions& options = {}) {
+    prefill_root_ = p, decode_root_ = d;
+    Start(options);
+  }
+  void ExpectTakenFromStore() {
+    EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+    ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+    const EngineRequest taken = decode_->engine.request(0);
+    EXPECT_EQ(taken.resume->ids, std::vector<int32_t>{10});
+    EXPECT_TRUE(taken.resume->image.empty());
+    EXPECT_EQ(taken.resume->num_stored_blocks, 3);
+    decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+    EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+    ExpectNothingHeld();
+    EXPECT_EQ(prefill_->counters().committed, 1);
+    EXPECT_EQ(decode_->counters().bytes_received, 0);
+  }
+};
+
+TEST_F(SharedStore, ProfileMovesTheFirstTokenAlone) {
+  profile_ = HandOffProfile::kStore;
+  StartWithRoots("root", "root");
+  SubmitBoth();
+  EXPECT_EQ(prefill_->engine.request(0).state_sink, nullptr);
+  prefill_->engine.SendImage(0, {}, 400);
+  ExpectTakenFromStore();
+}
+
+TEST_F(SharedStore, ServesWhereTheStateCannotBeMoved) {
+  WorkerServiceOptions options;
+  options.landing.max_bytes = 100;
+  StartWithRoots("root", "root", options);
+  SubmitBoth();
+  prefill_->engine.SendImage(0, Image(kSlotBytes + 4 * kBlockBytes), 400);
+  ExpectTakenFromStore();
+}
+
+TEST_F(SharedStore, OfAnotherRootIsOfNoUse) {
+  profile_ = HandOffProfile::kStore;
+  StartWithRoots("root", "another");
+  SubmitBoth();
+  prefill_->engine.SendImage(0, {}, 400);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable);
+  decode_->remote->Cancel("r");
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kCancelled);
+  ExpectNothingHeld();
+}
+
+// A worker that takes states, played by the test: what it says, and how often.
+class PlayedDecoder : public HandOffTest {
+ protected:
+  void Play(std::function<void(const wire::Message&)> on_message) {
+    Start();
+    auto listening = SessionServer::Listen("unix:" + dir_.File("x"), [=, this](Session* session) {
+      wire::Message message;
+      ASSERT_TRUE(session->Receive(&message));
+      session_ = session;
+      peer_ = message.sender();
+      Say(MakeHello(kSelf, "decode", decode_->engine.info()));
+      while (session->Receive(&message)) on_message(message);
+    });
+    ASSERT_TRUE(listening.ok());
+    played_ = *std::move(listening);
+    ASSERT_TRUE(
+        prefill_->remote->SubmitPrefill(Request(), "unix:" + dir_.File("x"), prompt_.Sink()).ok());
+    ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == 1; }));
+  }
+  void TearDown() override {
+    prefill_.reset();
+    played_.reset();
+  }
+  void Say(wire::Message message) {
+    message.set_sender(kSelf);
+    message.set_target(peer_);
+    session_->Send(std::move(message));
+  }
+  wire::Message Ticket(uint64_t number, const std::string& id = "r", uint32_t attempt = 1) {
+    wire::Message message;
+    wire::Ticket* ticket = message.mutable_ticket();
+    ticket->set_request_id(id);
+    ticket->set_attempt(attempt);
+    ticket->set_ticket(number);
+    ticket->set_lease_us(4000);
+    ticket->set_credit_bytes(16 * kExtentBytes);
+    if (window_.bytes().empty()) window_ = *SharedWindow::Create(16 * kExtentBytes);
+    ticket->set_shared_memory(window_.address());
+    return message;
+  }
+  static wire::Message Ack(uint64_t ticket, int64_t offset, bool corrupt) {
+    wire::Message message;
+    message.mutable_extent_ack()->set_ticket(ticket);
+    message.mutable_extent_ack()->set_offset(offset);
+    message.mutable_extent_ack()->set_corrupt(corrupt);
+    return message;
+  }
+  static wire::Message Committed(uint64_t ticket, const std::string& refused = "") {
+    wire::Message message;
+    message.mutable_committed()->set_ticket(ticket);
+    message.mutable_committed()->set_refused(refused);
+    return message;
+  }
+
+  static constexpr uint64_t kSelf = 99;
+  SharedWindow window_;
+  Session* session_ = nullptr;
+  uint64_t peer_ = 0;
+  std::unique_ptr<SessionServer> played_;
+};
+
+TEST_F(PlayedDecoder, HearsThatAPromptStillRuns) {
+  std::atomic<int> renewals{0};
+  Play([&](const wire::Message& message) {
+    if (message.has_reserve()) Say(Ticket(7));
+    if (message.has_extent()) Say(Ack(7, message.extent().offset(), false));
+    if (message.has_renew() && message.renew().ticket() == 7) ++renewals;
+    if (message.has_commit()) Say(Committed(7));
+  });
+  std::vector<std::byte> block(kBlockBytes);
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, nullptr, 128, 0});
+  EXPECT_TRUE(Eventually([&] { return renewals >= 3; }));
+  prefill_->engine.SendImage(0, Image(kSlotBytes), 128);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+}
+
+class FullDecoder : public PlayedDecoder {
+ protected:
+  wire::Message NoRoom() {
+    wire::Message message = Ticket(0);
+    message.mutable_ticket()->set_refused("no room");
+    message.mutable_ticket()->set_try_again(true);
+    message.mutable_ticket()->set_no_room(true);
+    return message;
+  }
+};
+
+TEST_F(FullDecoder, IsAskedAgainUntilOthersHaveMadeRoom) {
+  std::atomic<int> reserves{0};
+  Play([&](const wire::Message& message) {
+    if (message.has_reserve()) Say(++reserves < 3 ? NoRoom() : Ticket(7));
+    if (message.has_extent()) Say(Ack(7, message.extent().offset(), false));
+    if (message.has_commit()) Say(Committed(7));
+  });
+  std::vector<std::byte> block(kBlockBytes);
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, nullptr, 128, 0});
+  EXPECT_TRUE(Eventually([&] { return reserves == 3; }));
+  prefill_->engine.SendImage(0, Image(kSlotBytes), 128);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+}
+
+// Its blocks are the memory that it waits for.
+TEST_F(FullDecoder, DoesNotKeepTheBlocksOfAParkedPrompt) {
+  std::atomic<int> reserves{0};
+  Play([&](const wire::Message& message) {
+    if (!message.has_reserve()) return;
+    ++reserves;
+    Say(NoRoom());
+  });
+  std::vector<std::byte> block(kBlockBytes);
+  auto pin = std::make_shared<int>(0);
+  const std::weak_ptr<int> pinned = pin;
+  const auto sink = prefill_->engine.request(0).state_sink;
+  sink->OnBlocks({0, {block.data()}, std::move(pin), 128, 0});
+  EXPECT_TRUE(Eventually([&] { return reserves > 1; }));
+  EXPECT_FALSE(pinned.expired());
+  sink->OnParked();
+  EXPECT_TRUE(Eventually([&] { return pinned.expired(); }));
+  prefill_->engine.SendImage(0, Image(kSlotBytes), 128);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable) << "and it runs elsewhere";
+}
+
+// Words about other hand-offs, of other tickets, twice, and too late.
+TEST_F(PlayedDecoder, MaySayAnythingAtAnyTime) {
+  std::atomic<int> extents{0};
+  Play([&](const wire::Message& message) {
+    Say(Ticket(5, "stranger"));
+    Say(Ticket(6, "r", 9));
+    Say(Committed(5, "no"));
+    Say(Committed(12345, "no"));
+    Say(Ack(12345, 0, true));
+    if (message.has_reserve()) {
+      Say(Ticket(7));
+      Say(Ack(7, 0, false));  // of what was not sent
+    }
+    if (message.has_extent()) {
+      ++extents;
+      const int64_t offset = message.extent().offset();
+      Say(Ack(7, offset, false));
+      Say(Ack(7, offset, true));
+      Say(Ack(7, offset + 1, true));
+      Say(Ack(7, -1, false));
+    }
+    if (message.has_commit()) {
+      EXPECT_EQ(message.commit().ticket(), 7u);
+      Say(Committed(7));
+      Say(Committed(7, "no"));
+    }
+  });
+  prefill_->engine.SendImage(0, Image(3 * kExtentBytes), 0);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  EXPECT_EQ(extents, 3);
+  EXPECT_EQ(prefill_->counters().failed, 0);
+}
+
+TEST_F(PlayedDecoder, ThatRefusesBeforeTheEndEndsIt) {
+  Play([&](const wire::Message& message) {
+    if (message.has_reserve()) Say(Ticket(7));
+    if (message.has_extent()) Say(Committed(7, "an extent was refused"));
+  });
+  prefill_->engine.SendImage(0, Image(3 * kExtentBytes), 0);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(Eventually([&] { return prefill_->counters().failed == 1; }));
 }
 
 TEST_F(HandOffTest, AnAnswerThatIsNotTakenIsLostAndMayRunElsewhere) {
@@ -289,7 +649,9 @@ class SlowSender : public HandOffTest {
     wire::Message message;
     message.mutable_reserve()->set_request_id(id);
     message.mutable_reserve()->set_attempt(attempt);
-    message.mutable_reserve()->set_size_bytes(size_bytes);
+    wire::Region* region = message.mutable_reserve()->add_regions();
+    region->set_size_bytes(size_bytes);
+    region->set_unit_bytes(std::min<int64_t>(size_bytes, kExtentBytes));
     Send(std::move(message));
     EXPECT_TRUE(session_->Receive(&message_));
     EXPECT_TRUE(message_.has_ticket());

@@ -27,9 +27,14 @@ std::vector<std::byte> Pattern(int64_t size) {
 class Landing : public ::testing::Test {
  protected:
   uint64_t Grant(int64_t size, bool shared = false) {
-    const Result<LandingGrant> grant = table_.Grant(size, shared);
+    const Result<LandingGrant> grant = TryGrant(size, shared);
     EXPECT_TRUE(grant.ok());
     return grant->ticket;
+  }
+  // One region of units of a thousand bytes.
+  Result<LandingGrant> TryGrant(int64_t size, bool shared = false) {
+    const TransferRegion region{size, std::min<int64_t>(size, 1000)};
+    return table_.Grant({&region, 1}, shared);
   }
   Extent ExtentOf(uint64_t ticket, int64_t offset, int64_t size) const {
     return {ticket, offset, size, Crc32c(Bytes(offset, size))};
@@ -123,20 +128,79 @@ TEST_F(Landing, TakesABrokenExtentOnceMoreAndNotTwice) {
 
 TEST_F(Landing, RefusesNonsense) {
   const uint64_t ticket = Grant(6000);
-  EXPECT_EQ(Write(ExtentOf(ticket + 1, 0, 10)), ExtentOutcome::kRefused) << "no such ticket";
-  EXPECT_EQ(Write(ExtentOf(ticket, 5999, 2)), ExtentOutcome::kRefused) << "past the end";
+  EXPECT_EQ(Write(ExtentOf(ticket + 1, 0, 1000)), ExtentOutcome::kRefused) << "no such ticket";
+  EXPECT_EQ(Write(ExtentOf(ticket, 5000, 2000)), ExtentOutcome::kRefused) << "past the end";
+  EXPECT_EQ(Write(ExtentOf(ticket, 6000, 1000)), ExtentOutcome::kRefused) << "past the end";
   EXPECT_EQ(Write({ticket, -1, 2, 0}), ExtentOutcome::kRefused);
   EXPECT_EQ(Write({ticket, INT64_MAX, 2, 0}), ExtentOutcome::kRefused);
   EXPECT_EQ(Write({ticket, 0, 0, 0}), ExtentOutcome::kRefused);
   EXPECT_EQ(Write(ExtentOf(ticket, 1000, 1000)), ExtentOutcome::kStored);
-  EXPECT_EQ(Write(ExtentOf(ticket, 500, 501)), ExtentOutcome::kRefused) << "overlaps";
-  EXPECT_EQ(Write(ExtentOf(ticket, 1999, 10)), ExtentOutcome::kRefused) << "overlaps";
-  EXPECT_EQ(table_.OnShared(ExtentOf(ticket, 0, 10)), ExtentOutcome::kRefused) << "no window";
-  EXPECT_EQ(table_.Grant(0, false).status().code(), StatusCode::kInvalidRequest);
-  EXPECT_EQ(table_.Grant(10'001, false).status().code(), StatusCode::kInvalidRequest);
-  EXPECT_EQ(table_.Grant(5000, false).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(Write(ExtentOf(ticket, 0, 2000)), ExtentOutcome::kRefused) << "overlaps";
+  EXPECT_EQ(Write(ExtentOf(ticket, 1000, 2000)), ExtentOutcome::kRefused) << "overlaps";
+  EXPECT_EQ(table_.OnShared(ExtentOf(ticket, 0, 1000)), ExtentOutcome::kRefused) << "no window";
+  EXPECT_EQ(TryGrant(10'001).status().code(), StatusCode::kInvalidRequest);
+  EXPECT_EQ(TryGrant(5000).status().code(), StatusCode::kResourceExhausted);
   table_.Revoke(ticket + 1);
   table_.Revoke(ticket), table_.Revoke(ticket);
+  ExpectNothingHeld();
+}
+
+// What it takes to keep track of the extents of a landing does not depend on its sender.
+TEST_F(Landing, TakesWholeUnitsOfItsRegionsOnly) {
+  const TransferRegion regions[] = {{2500, 1000}, {900, 300}};
+  const auto grant = table_.Grant(regions, false);
+  ASSERT_TRUE(grant.ok());
+  const uint64_t ticket = grant->ticket;
+  for (const auto& [offset, size] :
+       {std::pair(0, 1), std::pair(0, 999), std::pair(1, 1000), std::pair(2000, 800),
+        std::pair(2500, 301), std::pair(2600, 300), std::pair(3100, 600)}) {
+    EXPECT_EQ(Write(ExtentOf(ticket, offset, size)), ExtentOutcome::kRefused) << offset;
+  }
+  EXPECT_EQ(table_.counters().bytes_stored, 0);
+  for (const auto& [offset, size] :
+       {std::pair(0, 2000), std::pair(2000, 500), std::pair(2500, 600), std::pair(3100, 300)}) {
+    EXPECT_EQ(Write(ExtentOf(ticket, offset, size)), ExtentOutcome::kStored) << offset;
+  }
+  table_.Revoke(ticket);
+  ExpectNothingHeld();
+}
+
+TEST_F(Landing, OfRegionsThatCannotBeIsNotGranted) {
+  const auto code = [&](std::vector<TransferRegion> regions) {
+    return table_.Grant(regions, false).status().code();
+  };
+  EXPECT_EQ(code({{1000, 0}}), StatusCode::kInvalidRequest);
+  EXPECT_EQ(code({{1000, -5}}), StatusCode::kInvalidRequest);
+  EXPECT_EQ(code({{1000, kExtentBytes + 1}}), StatusCode::kInvalidRequest);
+  EXPECT_EQ(code({{0, 1}}), StatusCode::kInvalidRequest);
+  EXPECT_EQ(code({{INT64_MAX, 1000}, {INT64_MAX, 1000}}), StatusCode::kInvalidRequest);
+  EXPECT_EQ(code(std::vector<TransferRegion>(17, {10, 10})), StatusCode::kInvalidRequest);
+  LandingTable large({.max_bytes = 1 << 20}, &clock_);
+  const TransferRegion crumbs{100'000, 1};
+  EXPECT_EQ(large.Grant({&crumbs, 1}, false).status().code(), StatusCode::kInvalidRequest);
+  ExpectNothingHeld();
+}
+
+TEST_F(Landing, OfNoBytesHasAnEndToo) {
+  const auto grant = table_.Grant({}, true);
+  ASSERT_TRUE(grant.ok());
+  EXPECT_TRUE(grant->shared_window.empty());
+  const auto taken = table_.Take(grant->ticket, ManifestOf({}));
+  ASSERT_TRUE(taken.ok());
+  EXPECT_TRUE(taken->empty());
+  ExpectNothingHeld();
+}
+
+TEST_F(Landing, IsRenewedByTheWordOfItsSender) {
+  const uint64_t ticket = Grant(6000);
+  clock_.Advance(kLeaseUs - 1);
+  table_.Renew(ticket);
+  table_.Renew(ticket + 1);
+  clock_.Advance(kLeaseUs - 1);
+  EXPECT_TRUE(table_.Sweep().empty());
+  clock_.Advance(1);
+  EXPECT_EQ(table_.Sweep(), std::vector<uint64_t>{ticket});
+  table_.Renew(ticket);
   ExpectNothingHeld();
 }
 
@@ -170,8 +234,9 @@ TEST_F(Landing, IsNotFreeBeforeTheLastWriterLeft) {
           writing = true;
           changed.notify_all();
           changed.wait(lock, [&] { return interrupted; });
-          // The memory is still there to be written, whoever waits for it.
+          // The memory is still there to be written, whoever waits for it, and is nobody else's.
           EXPECT_EQ(table_.counters().bytes_held, 6000);
+          EXPECT_EQ(TryGrant(5000).status().code(), StatusCode::kResourceExhausted);
           std::fill(to.begin(), to.end(), std::byte{0xDD});
           return OkStatus();
         },
@@ -193,7 +258,7 @@ TEST_F(Landing, IsNotFreeBeforeTheLastWriterLeft) {
 }
 
 TEST_F(Landing, AnAnnouncementThatComesTwiceChangesNothing) {
-  const Result<LandingGrant> grant = table_.Grant(3000, true);
+  const Result<LandingGrant> grant = TryGrant(3000, true);
   ASSERT_TRUE(grant.ok());
   ASSERT_FALSE(grant->shared_window.empty());
   Result<SharedWindow> window =
@@ -226,7 +291,8 @@ RC_GTEST_PROP(LandingWalk, LeavesNothingBehind, ()) {
     const uint32_t crc = Crc32c(part) ^ (arg % 5 == 0);
     switch (op) {
       case 0: {
-        const auto grant = table.Grant(1024, arg % 2 == 0);
+        const TransferRegion region{1024, 256};
+        const auto grant = table.Grant({&region, 1}, arg % 2 == 0);
         if (grant.ok()) tickets.push_back(grant->ticket);
         break;
       }

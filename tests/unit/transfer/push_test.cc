@@ -66,8 +66,8 @@ class Push : public ::testing::TestWithParam<Way> {
         "127.0.0.1", &table_, [this](const Extent& e, auto outcome) { Acknowledge(e, outcome); });
     EXPECT_TRUE(server.ok());
     server_ = *std::move(server);
-    const Result<LandingGrant> grant =
-        table_.Grant(static_cast<int64_t>(bytes_.size()), GetParam() == Way::kShared);
+    const TransferRegion region{static_cast<int64_t>(bytes_.size()), kExtentBytes};
+    const Result<LandingGrant> grant = table_.Grant({&region, 1}, GetParam() == Way::kShared);
     EXPECT_TRUE(grant.ok());
     grant_ = *grant;
   }
@@ -84,11 +84,25 @@ class Push : public ::testing::TestWithParam<Way> {
     if (outcome == ExtentOutcome::kRefused) return push->Stop(Unavailable("refused"));
     push->OnAck(extent.offset, outcome == ExtentOutcome::kCorrupt);
   }
+  // Everything there is, in two runs that lie apart.
+  void AddAll(ExtentPush* push) const {
+    const std::span<const std::byte> all(bytes_);
+    for (size_t at = 0; at < all.size(); at += kExtentBytes) {
+      const auto part = all.subspan(at, std::min<size_t>(kExtentBytes, all.size() - at));
+      push->Add({static_cast<int64_t>(at), {part.first(500), part.subspan(500)}, nullptr});
+    }
+    push->Close();
+  }
+  ExtentPushTarget Target(ExtentPath* path) {
+    return {grant_.ticket, table_.options().window_bytes,
+            path,          [this](const Extent& e) { Acknowledge(e, table_.OnShared(e)); },
+            [] {},         kPatience};
+  }
   Status Run(ExtentPath* path, std::chrono::milliseconds stall_limit = kPatience) {
-    ExtentPush push(grant_.ticket, bytes_, table_.options().window_bytes, path,
-                    [&](const Extent& e) { Acknowledge(e, table_.OnShared(e)); });
+    ExtentPush push({stall_limit});
+    AddAll(&push);
     push_.store(&push);
-    const Status status = push.Run(stall_limit);
+    const Status status = push.Run(Target(path));
     manifest_ = push.manifest();
     // The server's threads may still hold the push.
     server_.reset();
@@ -164,9 +178,11 @@ TEST_P(Push, EndsWhenItIsStopped) {
 
 TEST_P(Push, EndsWhenNobodyAcknowledges) {
   const auto path = Path();
-  ExtentPush push(grant_.ticket, bytes_, table_.options().window_bytes, path.get(),
-                  [](const Extent&) {});
-  EXPECT_EQ(push.Run(std::chrono::milliseconds(20)).code(), StatusCode::kDeadline);
+  ExtentPush push({std::chrono::milliseconds(20)});
+  AddAll(&push);
+  ExtentPushTarget target = Target(path.get());
+  target.announce = [](const Extent&) {};
+  EXPECT_EQ(push.Run(target).code(), StatusCode::kDeadline);
   ExpectNothingHeld();
 }
 
@@ -241,12 +257,66 @@ class NowhereToGo final : public ExtentPath {
 TEST(ExtentPush, AnExtentThatArrivesBrokenTwiceEndsIt) {
   NowhereToGo path;
   const auto bytes = Pattern(1024);
-  ExtentPush* itself = nullptr;
-  ExtentPush push(1, bytes, kExtentBytes, &path,
-                  [&](const Extent& extent) { itself->OnAck(extent.offset, true); });
-  itself = &push;
-  EXPECT_EQ(push.Run(kPatience).code(), StatusCode::kUnavailable);
+  ExtentPush push({kPatience});
+  push.Add({0, {bytes}, nullptr});
+  push.Close();
+  EXPECT_EQ(push.Run({1, kExtentBytes, &path,
+                      [&](const Extent& extent) { push.OnAck(extent.offset, true); }, [] {}})
+                .code(),
+            StatusCode::kUnavailable);
   EXPECT_EQ(path.num_sent, 2);
+}
+
+TEST(ExtentPush, WaitsForBytesThatAreStillToCome) {
+  NowhereToGo path;
+  const auto bytes = Pattern(3000);
+  ExtentPush push({kPatience});
+  int num_idle = 0;
+  std::vector<Extent> sent;
+  ExtentPushTarget target{1, kExtentBytes, &path, {}, {}, std::chrono::milliseconds(1)};
+  // One slot: each goes when the one before has arrived, and the last is added while it waits.
+  target.announce = [&](const Extent& extent) {
+    sent.push_back(extent);
+    push.OnAck(extent.offset, false);
+    push.OnAck(extent.offset + 77, true);  // of nothing that is on the way
+    push.OnAck(extent.offset, true);       // late
+  };
+  target.idle = [&] {
+    if (++num_idle > 1) return;
+    push.Add({2000, {std::span(bytes).subspan(2000)}, nullptr});
+    push.Close();
+  };
+  push.Add({1000, {std::span(bytes).subspan(1000, 1000)}, nullptr});
+  push.Add({0, {std::span(bytes).first(1000)}, nullptr});
+  EXPECT_TRUE(push.Run(target).ok());
+  EXPECT_EQ(num_idle, 1);
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent[0].offset, 1000) << "in the order in which they were added";
+  EXPECT_EQ(sent[2].slot, 0u);
+  const uint32_t crcs[] = {sent[1].crc32c, sent[0].crc32c, sent[2].crc32c};
+  EXPECT_EQ(push.manifest().crc_of_crcs, ManifestCrc(crcs)) << "in the order of their offsets";
+  EXPECT_EQ(push.manifest().size_bytes, 3000);
+}
+
+TEST(ExtentPush, KeepsWhatItSendsUntilTheEndOrUntilItHasArrived) {
+  NowhereToGo path;
+  const auto bytes = Pattern(1000);
+  for (const bool early : {false, true}) {
+    ExtentPush push({kPatience});
+    auto keep = std::make_shared<int>(1);
+    std::weak_ptr<int> alive = keep;
+    push.Add({0, {bytes}, keep});
+    keep.reset();
+    push.Close();
+    if (early) push.LetGoEarly();
+    EXPECT_FALSE(alive.expired());
+    EXPECT_TRUE(push.Run({1, kExtentBytes, &path,
+                          [&](const Extent& extent) { push.OnAck(extent.offset, false); }, [] {}})
+                    .ok());
+    EXPECT_EQ(alive.expired(), early);
+    push.LetGoAll();
+    EXPECT_TRUE(alive.expired());
+  }
 }
 
 class DataConnection : public ::testing::Test {

@@ -1,0 +1,176 @@
+// Prompts in one engine, answers in another, with services and sessions between them: the bits of
+// one engine, whatever moves and however it is disturbed.
+
+#include <atomic>
+#include <set>
+
+#include "cluster/in_process_worker.h"
+#include "cluster/remote_worker.h"
+#include "cluster/session.h"
+#include "cluster/worker_service.h"
+#include "integration/engine/engine_fixture.h"
+#include "support/eventually.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int kNumRequests = 5;
+
+// Changes a byte of every third extent on its way, but of none twice.
+class NoisyPath final : public ExtentPath {
+ public:
+  NoisyPath(std::unique_ptr<ExtentPath> path, std::atomic<int>* count)
+      : path_(std::move(path)), count_(count) {}
+  Status Send(const Extent& extent, std::span<const std::byte> bytes,
+              SocketDeadline deadline) override {
+    std::vector<std::byte> copy(bytes.begin(), bytes.end());
+    if (count_->fetch_add(1) % 3 == 1 && broken_.insert(extent.offset).second) {
+      copy[copy.size() / 2] ^= std::byte{16};
+    }
+    return path_->Send(extent, copy, deadline);
+  }
+  bool needs_message() const override { return path_->needs_message(); }
+  void Interrupt() override { path_->Interrupt(); }
+
+ private:
+  std::unique_ptr<ExtentPath> path_;
+  std::atomic<int>* count_;
+  std::set<int64_t> broken_;
+};
+
+class Node {
+ public:
+  Node(WorkerRole role, ModelPart part, EngineOptions options, WorkerServiceOptions service_options,
+       const std::string& path, const Clock* clock) {
+    const LongTinyCheckpoint checkpoint;
+    model_ = std::make_unique<TinyModel>(
+        TinyModelOptions{.checkpoint = checkpoint.path(), .threads = 1, .part = part});
+    options.max_model_len = 1024;
+    options.async_scheduling = UseAsyncScheduling();
+    options.speculation.enabled = part == ModelPart::kWhole;
+    auto engine = Engine::Create(model_->get(), options, clock);
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    worker_ = std::make_unique<InProcessWorker>(std::string("tiny"), model_->get(),
+                                                *std::move(engine), role);
+    service_options.report_interval_us = 5'000;
+    service_ = std::make_unique<WorkerService>(service_options, worker_.get(), clock);
+    auto listening = SessionServer::Listen("unix:" + path,
+                                           [this](Session* session) { service_->Serve(session); });
+    EXPECT_TRUE(listening.ok());
+    sessions_ = *std::move(listening);
+    remote_ = std::make_unique<RemoteWorker>("unix:" + path, 1, WorkerInfo{}, RemoteWorkerOptions{},
+                                             clock);
+    EXPECT_TRUE(remote_->WaitReady(std::chrono::seconds(20)));
+  }
+  ~Node() {
+    remote_.reset();
+    sessions_.reset();
+    service_.reset();
+  }
+  RemoteWorker* operator->() { return remote_.get(); }
+  HandOffCounters counters() const { return remote_->Load().hand_offs; }
+  bool holds_nothing() const {
+    const HandOffCounters c = counters();
+    const EngineStatistics s = worker_->Statistics();
+    return c.pins_acquired == c.pins_released && c.tickets_granted == c.tickets_released &&
+           s.running == 0 && s.blocks_used == 0 && s.slots_used == 0;
+  }
+  EngineStatistics statistics() const { return worker_->Statistics(); }
+
+ private:
+  std::unique_ptr<TinyModel> model_;
+  std::unique_ptr<InProcessWorker> worker_;
+  std::unique_ptr<WorkerService> service_;
+  std::unique_ptr<SessionServer> sessions_;
+  std::unique_ptr<RemoteWorker> remote_;
+};
+
+class HandOffEngines : public EngineTest, public ::testing::WithParamInterface<HandOffProfile> {
+ protected:
+  // From all decoder tail to several chunks.
+  static EngineRequest Request(int i) {
+    EngineRequest r = StrictRequest(RandomPrompt(40 + 170 * i, static_cast<uint32_t>(i)), 12,
+                                    static_cast<uint64_t>(i), "r" + std::to_string(i));
+    r.sampling.num_top_logprobs = -1;
+    return r;
+  }
+  ModelPart PrefillPart() const {
+    const bool half = GetParam() == HandOffProfile::kEncoder || GetParam() == HandOffProfile::kTail;
+    return half ? ModelPart::kEncoder : ModelPart::kWhole;
+  }
+  // The two are of unequal sizes: cache, rows of a step, sequences.
+  void StartBoth(WorkerServiceOptions service = {}) {
+    Start({}, 1024);
+    for (int i = 0; i < kNumRequests; ++i) want_.push_back(Run(Request(i)));
+    service.profile = GetParam();
+    EngineOptions small, large;
+    small.max_num_batched_tokens = 96;
+    small.max_num_seqs = 3;
+    small.kv_cache_tokens = 1280;
+    large.kv_cache_tokens = 8192;
+    prefill_ = std::make_unique<Node>(WorkerRole::kPrefill, PrefillPart(), small, service,
+                                      dir_.File("p"), &steady_clock_);
+    decode_ = std::make_unique<Node>(WorkerRole::kDecode, ModelPart::kWhole, large, service,
+                                     dir_.File("d"), &steady_clock_);
+  }
+  void RunAll() {
+    std::vector<TokenCollector> prompts(kNumRequests), answers(kNumRequests);
+    for (int i = 0; i < kNumRequests; ++i) {
+      const auto at = static_cast<size_t>(i);
+      ASSERT_TRUE((*decode_)->SubmitDecode(Request(i), answers[at].Sink()).ok());
+      ASSERT_TRUE(
+          (*prefill_)->SubmitPrefill(Request(i), (*decode_)->endpoint(), prompts[at].Sink()).ok());
+    }
+    for (size_t i = 0; i < kNumRequests; ++i) {
+      EXPECT_EQ(answers[i].Wait().finish, FinishReason::kLength) << i;
+      EXPECT_EQ(prompts[i].Wait().finish, FinishReason::kHandedOff) << i;
+      EXPECT_EQ(answers[i].ids(), want_[i]->ids()) << i;
+      const RequestCounters& c = answers[i].Wait().counters;
+      EXPECT_EQ(c.cached_tokens + c.computed_tokens, c.prompt_tokens) << i;
+    }
+    EXPECT_EQ(prefill_->counters().failed, 0);
+    EXPECT_TRUE(Eventually([&] { return prefill_->holds_nothing() && decode_->holds_nothing(); }));
+  }
+
+  TempDir dir_;
+  SteadyClock steady_clock_;
+  std::vector<std::unique_ptr<TokenCollector>> want_;
+  std::unique_ptr<Node> prefill_, decode_;
+};
+
+TEST_P(HandOffEngines, GiveTheAnswersOfOne) {
+  StartBoth();
+  RunAll();
+  EXPECT_TRUE(Eventually([&] { return prefill_->counters().committed == kNumRequests; }));
+  EXPECT_EQ(prefill_->counters().bytes_sent, decode_->counters().bytes_received);
+  EXPECT_EQ(decode_->statistics().prefill_rows > 0, PrefillPart() == ModelPart::kEncoder);
+}
+
+TEST_P(HandOffEngines, RepairWhatIsBrokenOnItsWay) {
+  WorkerServiceOptions service;
+  std::atomic<int> num_extents{0};
+  service.sender.wrap_path = [&](std::unique_ptr<ExtentPath> path) {
+    return std::make_unique<NoisyPath>(std::move(path), &num_extents);
+  };
+  StartBoth(service);
+  RunAll();
+  EXPECT_TRUE(Eventually([&] { return decode_->counters().extents_nacked > 0; }));
+  prefill_.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, HandOffEngines,
+                         ::testing::Values(HandOffProfile::kFull, HandOffProfile::kEncoder,
+                                           HandOffProfile::kTail),
+                         [](const auto& profile) {
+                           switch (profile.param) {
+                             case HandOffProfile::kEncoder:
+                               return "Encoder";
+                             case HandOffProfile::kTail:
+                               return "Tail";
+                             default:
+                               return "Full";
+                           }
+                         });
+
+}  // namespace
+}  // namespace deepinfer
