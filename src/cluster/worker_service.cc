@@ -283,9 +283,11 @@ void WorkerService::HandOver(const std::shared_ptr<Link>& link, const std::strin
   last.counters = event.counters;
   last.origin = event.origin;
   event.finish = FinishReason::kNone;
+  std::vector<std::byte> image = std::move(event.image);
+  event.image.clear();
   TokenEvent state = event;
   state.credit = nullptr;
-  event.image.clear();
+  state.image = std::move(image);
   if (!event.ids.empty()) link->SendEvent(id, attempt, std::move(event));
   bool cancelled = true;
   {
