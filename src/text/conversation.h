@@ -89,12 +89,12 @@ struct AssistantTurn {
   std::string reasoning;
   std::string text;
   std::vector<ToolCall> calls;
+  // The last turn: rendered open, the model continues it. An earlier turn: no end token.
+  bool unfinished = false;
   bool resume_behind = false;
   // The turn as it was sampled, from behind its header to its end token: rendered in place of the
   // fields above (text/sampled_turn.h).
   std::optional<std::vector<Segment>> sampled{};
-  // The last turn: rendered open, the model continues it. An earlier turn: no end token.
-  bool unfinished = false;
 };
 
 using Turn = std::variant<SystemTurn, UserTurn, ReminderTurn, AssistantTurn>;

@@ -228,7 +228,7 @@ class Tls(unittest.TestCase):
                 (("--ssl-certfile", certificate), "belong together"),
                 (flags(certificate, key, "--ssl-ciphers", "NOTHING"), "--ssl-ciphers")):
             done = support.run("serve", DEMO_MODEL, "--port", "0", *arguments)
-            self.assertEqual(done.returncode, 1, arguments)
+            self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(reason, done.stderr.decode(), arguments)
 
 
