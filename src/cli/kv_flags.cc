@@ -73,6 +73,11 @@ void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
       ->capture_default_str();
   c->add_flag("--kv-shared", shared_,
               "The folder is shared with other servers, also on other hosts");
+  c->add_option("--kv-when-in-use", when_in_use_,
+                "What to do with the folder of another server that does not share it: refuse, or "
+                "read what is there and write nothing")
+      ->check(CLI::IsMember({"refuse", "read-only"}))
+      ->capture_default_str();
   c->add_option("--kv-node", node_, "Name of this server in a shared folder; default: the host's")
       ->check(CLI::Validator(CheckNodeName, "NAME"));
   c->add_option("--kv-tenant-quota-mb", tenant_quota_mb_,
@@ -136,6 +141,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.namespace_text = DescribeNamespace(space);
   o.layout = MakeBlockLayout(model.layout());
   o.shared = shared_;
+  o.read_only_when_in_use = when_in_use_ == "read-only";
   if (shared_) o.node = node_.empty() ? HostName() : node_;
   o.space_bytes = space_mb_ << 20;
   o.tenant_quota_bytes = tenant_quota_mb_ << 20;
@@ -153,6 +159,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
        {"namespace", BlockKey{o.namespace_id}.Hex().substr(0, 16)},
        {"node", o.node},
        {"shared", shared_},
+       {"read_only", cache->store->read_only()},
        {"space_mb", space_mb_},
        {"block_bytes", o.layout.record_bytes()},
        {"reads", cache->store->Stats().read_backend}});
@@ -168,8 +175,8 @@ Result<std::unique_ptr<KvCache>> KvFlags::Open(const Model& model, const fs::pat
     auto cache = OpenIn(fs::absolute(dir).string(), model, model_dir, clock);
     if (cache.ok()) return cache;
     if (is_named && cache.status().code() == StatusCode::kResourceExhausted) {
-      return ResourceExhausted("--kv-dir " + dir +
-                               " is in use by another process: " + cache.status().message());
+      return ResourceExhausted("--kv-dir " + dir + " is in use by another process: " +
+                               cache.status().message() + "; see --kv-shared and --kv-when-in-use");
     }
     if (is_named) return cache.status().Annotate("--kv-dir " + dir);
     Log(LogLevel::kWarning, "kv.without_store", {{"dir", dir}, {"status", cache.status()}});

@@ -60,6 +60,7 @@ struct KvFlags {
   std::string direct_io_ = "auto";
   std::string class_default_ = "chat";
   bool shared_ = false;
+  std::string when_in_use_ = "refuse";
   std::string node_;
 };
 

@@ -229,8 +229,9 @@ void BlockLoader::Reject(const BlockRequest& block, RecordFault fault) {
   std::string path;
   context_->segments.Update(segment, [&](SegmentInfo* info) {
     if (++info->faults < kFaultsToQuarantine || info->state == SegmentState::kQuarantined) return;
-    // An open segment keeps its name for its writer; it is only read no more.
-    if (info->state == SegmentState::kSealed) path = info->path;
+    // An open segment keeps its name for its writer, a peer's for its owner; it is only read no
+    // more.
+    if (info->state == SegmentState::kSealed && !info->peer) path = info->path;
     info->state = SegmentState::kQuarantined;
     ++context_->counters.quarantined_segments;
   });

@@ -11,13 +11,19 @@ namespace deepinfer {
 Result<int64_t> Eraser::EraseKeys(std::span<const BlockKey> keys) {
   writes_->Discard(keys);
   int64_t erased = 0;
+  Status failure;
   for (const BlockKey& key : keys) {
     // A store of its own needs no word about blocks that it does not have.
     if (!context_->options.shared && !context_->index.Contains(key)) continue;
-    DI_ASSIGN_OR_RETURN(const int64_t count,
-                        Apply(EraseKeyEntry(key, context_->wall_clock->UnixNs())));
-    erased += count;
+    const auto count = Apply(EraseKeyEntry(key, context_->wall_clock->UnixNs()));
+    // The others leave the index all the same.
+    if (count.ok()) {
+      erased += *count;
+    } else if (failure.ok()) {
+      failure = count.status();
+    }
   }
+  DI_RETURN_IF_ERROR(failure);
   return erased;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "kvcache/segment_file.h"
+#include "kvcache/strays.h"
 
 namespace deepinfer {
 namespace {
@@ -13,6 +14,8 @@ constexpr int64_t kUsPerHour = int64_t{3600} * 1'000'000;
 constexpr int64_t kJumpNs = kNsPerHour;
 // Peers have to hear of uses sooner than a process has to remember its own.
 constexpr int64_t kSharedExchangeUs = int64_t{300} * 1'000'000;
+// For so long after its bucket a segment that cannot be read is tried again.
+constexpr int64_t kUnreadableHours = 24;
 constexpr int64_t kFreezeUs = int64_t{600} * 1'000'000;
 
 JanitorAction Describe(const SegmentInfo& info, const char* action, const char* reason,
@@ -124,6 +127,10 @@ std::vector<JanitorAction> Janitor::Step() {
     ExchangeTouches();
     touches_exchanged_us_ = now_us;
   }
+  if (now_us - strays_removed_us_ >= kUsPerHour) {
+    (void)RemoveOldStrays(context_, OwnedFolders());
+    strays_removed_us_ = now_us;
+  }
   std::vector<JanitorAction> actions;
   for (const SegmentInfo& info : OwnedSealed()) {
     const bool over = info.superblock.bucket_hour != kNoBucket &&
@@ -171,11 +178,17 @@ void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
                      std::vector<JanitorAction>* actions) {
   const auto survey = Look(info, now_ns);
   if (!survey.ok()) {
-    // Gone or broken beyond reading; either way nothing of it can be served.
-    if (dry_run) return;
+    // Gone or broken beyond reading: nothing of it can be served. A disk that fails for a moment is
+    // asked again.
+    const StatusCode code = survey.status().code();
+    const bool is_lost =
+        code == StatusCode::kNotFound || code == StatusCode::kDataCorruption ||
+        now_ns / kNsPerHour >= static_cast<int64_t>(info.superblock.bucket_hour) + kUnreadableHours;
+    if (dry_run || !is_lost) return;
     Survey nothing;
     nothing.info = info;
     Remove(nothing);
+    context_->ForgetSegments({info.id});
     return;
   }
   const bool move = survey->num_live > 0 &&

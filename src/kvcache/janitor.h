@@ -95,6 +95,7 @@ class Janitor {
   int64_t last_unix_ns_ = 0;
   int64_t last_us_ = 0;
   int64_t touches_exchanged_us_ = 0;
+  int64_t strays_removed_us_ = 0;
   int64_t halved_us_ = 0;
 };
 

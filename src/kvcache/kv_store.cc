@@ -55,7 +55,13 @@ Status KvStore::Begin() {
   DI_RETURN_IF_ERROR(
       PrepareNamespace(files, options.dir, options.namespace_id, options.namespace_text));
   const std::string folder = NamespaceFolder(options.dir, options.namespace_id);
-  DI_ASSIGN_OR_RETURN(lock_, files->Lock(folder + "/" + options.node + ".lock"));
+  auto lock = files->Lock(folder + "/" + options.node + ".lock");
+  if (lock.status().code() == StatusCode::kResourceExhausted && options.read_only_when_in_use &&
+      !options.shared) {
+    return BeginReading(folder);
+  }
+  DI_RETURN_IF_ERROR(lock.status());
+  lock_ = *std::move(lock);
 
   if (options.shared) {
     shared_ = std::make_unique<SharedFolders>(&context_, &janitor_, &eraser_, folder);
@@ -75,6 +81,13 @@ Status KvStore::Begin() {
   for (const EpochFolder& epoch : epochs) {
     if (folder + "/" + epoch.name != own) TakeOver(folder, epoch);
   }
+  return OkStatus();
+}
+
+Status KvStore::BeginReading(const std::string& folder) {
+  shared_ = std::make_unique<SharedFolders>(&context_, &janitor_, &eraser_, folder);
+  shared_->OnlyRead();
+  if (!context_.options.background_threads) shared_->Step();
   return OkStatus();
 }
 
@@ -130,7 +143,7 @@ bool KvStore::LoadNextSegment() {
 }
 
 void KvStore::StartThreads() {
-  writer_ = std::thread([this] { WriterLoop(); });
+  if (!read_only()) writer_ = std::thread([this] { WriterLoop(); });
   janitor_thread_ = std::thread([this] { JanitorLoop(); });
   if (shared_ != nullptr) peer_thread_ = std::thread([this] { PeerLoop(); });
 }
@@ -167,7 +180,11 @@ void KvStore::JanitorLoop() {
     lock.unlock();
     // Loading comes first: an unknown segment cannot expire.
     const bool loading = LoadNextSegment();
-    if (!loading) (void)janitor_.Step();
+    if (read_only()) {
+      (void)context_.keys->Reload();
+    } else if (!loading) {
+      (void)janitor_.Step();
+    }
     lock.lock();
     if (!loading) stop_signal_.wait_for(lock, kJanitorPause, stopped);
   }
@@ -211,9 +228,15 @@ std::unique_ptr<KvLoad> KvStore::BeginLoad(std::vector<BlockRequest> blocks, int
 
 PublishResult KvStore::Publish(const PublishRequest& request, std::span<const std::byte> payload) {
   DI_CHECK(static_cast<int64_t>(payload.size()) == context_.options.layout.payload_bytes());
+  if (read_only()) return PublishResult::kDroppedOff;
   const auto stored = context_.index.Find(request.key);
+  const int64_t ttl_hours = context_.Policy(request.retention).ttl_hours;
+  const bool limits_life =
+      request.max_lifetime_hours > 0 && (ttl_hours == 0 || request.max_lifetime_hours < ttl_hours);
+  // A short-lived record may not end the life of one that was promised a longer one.
   const bool gives_way = stored && stored->replay_gen > request.replace_above_gen &&
-                         stored->replay_gen > request.replay_gen;
+                         stored->replay_gen > request.replay_gen &&
+                         (!limits_life || stored->absolute_deadline);
   if ((stored && !gives_way) || writes_->IsPending(request.key)) {
     ++context_.counters.already_stored;
     return PublishResult::kExists;
@@ -240,6 +263,9 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
   }
   std::ranges::copy(payload, write.record.bytes().subspan(kRecordHeaderBytes).begin());
   const int64_t now_ns = context_.wall_clock->UnixNs();
+  // What replaces a block is kept as long as that one was promised to be.
+  const RetentionClass retention =
+      gives_way ? std::max(stored->retention, request.retention) : request.retention;
   RecordHeader& header = write.header;
   header.key = request.key;
   if (request.block_number > 0) {
@@ -247,21 +273,20 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
                 header.parent_prefix.begin());
   }
   header.block_number = request.block_number;
-  header.retention = static_cast<uint8_t>(request.retention);
+  header.retention = static_cast<uint8_t>(retention);
   header.tenant_tag = request.tenant_tag;
   header.replay_gen = request.replay_gen;
   header.created_ns = static_cast<uint64_t>(now_ns);
   header.flags = (request.has_generated ? kRecordHasGenerated : 0) |
                  (request.public_scope ? kRecordPublicScope : 0);
-  const RetentionPolicy& policy = context_.Policy(request.retention);
+  const RetentionPolicy& policy = context_.Policy(retention);
   write.deadline_ns = policy.DeadlineNs(now_ns);
-  if (request.max_lifetime_hours > 0 &&
-      (policy.ttl_hours == 0 || request.max_lifetime_hours < policy.ttl_hours)) {
+  if (limits_life) {
     write.deadline_ns = now_ns + request.max_lifetime_hours * kNsPerHour;
     header.flags |= kRecordAbsoluteDeadline;
   }
   const PublishResult result = writes_->Enqueue(std::move(write));
-  if (result == PublishResult::kQueued) context_.reuse.BeginRest(request.retention, 0);
+  if (result == PublishResult::kQueued) context_.reuse.BeginRest(retention, 0);
   return result;
 }
 
@@ -274,12 +299,23 @@ void KvStore::Touch(std::span<const BlockKey> keys, RetentionClass retention) {
     context_.reuse.EndRest(indexed->retention, indexed->touches, std::max<int64_t>(0, rested));
     context_.reuse.BeginRest(indexed->retention,
                              static_cast<uint8_t>(std::min<int>(indexed->touches + 1, 255)));
-    janitor_.NoteTouch(indexed->location);
+    if (!read_only()) janitor_.NoteTouch(indexed->location);
   }
   context_.index.Touch(keys, minute, retention);
 }
 
+Result<int64_t> KvStore::EraseKeys(std::span<const BlockKey> keys) {
+  if (read_only()) return Unsupported("another process owns the store");
+  return eraser_.EraseKeys(keys);
+}
+
+Result<int64_t> KvStore::EraseTenant(uint64_t tenant_tag) {
+  if (read_only()) return Unsupported("another process owns the store");
+  return eraser_.EraseTenant(tenant_tag);
+}
+
 bool KvStore::Drain(int64_t deadline_us) {
+  if (read_only()) return true;
   while (writes_->busy() && context_.clock->NowUs() < deadline_us) {
     if (context_.options.background_threads) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -294,7 +330,7 @@ KvStoreStats KvStore::Stats() const {
   KvStoreStats stats;
   stats.blocks = context_.index.size();
   stats.index_bytes = context_.index.resident_bytes();
-  stats.queued_bytes = writes_->queued_bytes();
+  if (!read_only()) stats.queued_bytes = writes_->queued_bytes();
   stats.reads_in_flight = loader_.reads_in_flight();
   for (const SegmentInfo& info : context_.segments.List()) {
     ++stats.segments;

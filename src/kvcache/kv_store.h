@@ -67,8 +67,9 @@ class KvStore {
  public:
   // Opens or creates the store, becomes the owner of this node's folders and seals what earlier
   // processes left open. Segments are loaded newest first, in the background when the options say
-  // so. resource_exhausted when another process of this node has the store open; data_corruption
-  // when the folder belongs to another namespace. files and clocks are borrowed.
+  // so. resource_exhausted when another process of this node has the store open and the options do
+  // not say that reading it will do; data_corruption when the folder belongs to another namespace.
+  // files and clocks are borrowed.
   static Result<std::unique_ptr<KvStore>> Open(const KvStoreOptions& options, FileSystem* files,
                                                const Clock* clock, const WallClock* wall_clock);
   // Joins every thread, then writes and seals what is queued.
@@ -76,6 +77,8 @@ class KvStore {
 
   // The leading blocks that are stored with replay_gen <= max_replay_gen. No system call.
   LookupResult Lookup(std::span<const BlockKey> keys, uint16_t max_replay_gen) const;
+  // Another process owns the store: blocks are found and loaded, nothing is written.
+  bool read_only() const { return writes_ == nullptr; }
   // Whether another process wrote the block of a Lookup.
   bool IsPeers(const BlockRequest& block) const {
     return context_.segments.ResidenceOf(block.indexed.location.segment) == Residence::kPeer;
@@ -85,21 +88,30 @@ class KvStore {
   // Copies payload [layout.payload_bytes()] before it returns; never waits for the disk.
   PublishResult Publish(const PublishRequest& request, std::span<const std::byte> payload);
   // A record that was read from this store, into another class.
-  PublishResult PublishCopy(BlockWrite write) { return writes_->Enqueue(std::move(write)); }
+  PublishResult PublishCopy(BlockWrite write) {
+    return read_only() ? PublishResult::kDroppedOff : writes_->Enqueue(std::move(write));
+  }
   // Marks the blocks of a hit as used now and keeps them at least as long as the class says.
   void Touch(std::span<const BlockKey> keys, RetentionClass retention);
 
   // The blocks are never served again; their bytes leave the disk when the janitor has rewritten
-  // the segments. The number of blocks erased.
-  Result<int64_t> EraseKeys(std::span<const BlockKey> keys) { return eraser_.EraseKeys(keys); }
-  Result<int64_t> EraseTenant(uint64_t tenant_tag) { return eraser_.EraseTenant(tenant_tag); }
+  // the segments. The number of blocks erased; unsupported in a store that is only read.
+  Result<int64_t> EraseKeys(std::span<const BlockKey> keys);
+  Result<int64_t> EraseTenant(uint64_t tenant_tag);
 
   // Writes and commits everything queued; then seals, when asked. Not with background threads.
-  void Flush(bool seal) { writes_->Flush(seal); }
+  void Flush(bool seal) {
+    if (!read_only()) writes_->Flush(seal);
+  }
   // One round of the writer and of the janitor. Not with background threads.
-  void RunWriter() { writes_->Step(); }
-  std::vector<JanitorAction> RunJanitor() { return janitor_.Step(); }
-  // In shared mode: one look at the other processes. Not with background threads.
+  void RunWriter() {
+    if (!read_only()) writes_->Step();
+  }
+  std::vector<JanitorAction> RunJanitor() {
+    return read_only() ? std::vector<JanitorAction>() : janitor_.Step();
+  }
+  // In shared mode, or of a store that is only read: one look at the other processes. Not with
+  // background threads.
   void RunPeers() { shared_->Step(); }
   // Loads the next segment an earlier process left; false when all are loaded. Not with background
   // threads.
@@ -120,6 +132,8 @@ class KvStore {
           const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend);
 
   Status Begin();
+  // Follows the folders of the process that holds the lock.
+  Status BeginReading(const std::string& folder);
   void StartThreads();
   void WriterLoop();
   void JanitorLoop();
@@ -137,7 +151,7 @@ class KvStore {
   std::unique_ptr<WriteBehind> writes_;
   Janitor janitor_;
   Eraser eraser_;
-  std::unique_ptr<SharedFolders> shared_;  // in shared mode
+  std::unique_ptr<SharedFolders> shared_;  // in shared mode, or to read what another one owns
 
   std::mutex mutex_;
   std::condition_variable stop_signal_;

@@ -75,7 +75,8 @@ void SharedFolders::Step() {
 
 int64_t SharedFolders::NextStepUs() const {
   // A lost peer asks for a scan together with the next look, not in a loop.
-  return std::min({follow_us_, renew_us_, scan_us_ == 0 ? follow_us_ : scan_us_});
+  const int64_t look_us = std::min(follow_us_, scan_us_ == 0 ? follow_us_ : scan_us_);
+  return only_reads_ ? look_us : std::min(look_us, renew_us_);
 }
 
 void SharedFolders::FollowPeersIfDue() {
@@ -87,7 +88,7 @@ void SharedFolders::FollowPeersIfDue() {
 
 void SharedFolders::RenewLeaseIfDue() {
   const int64_t now_us = context_->clock->NowUs();
-  if (now_us < renew_us_) return;
+  if (only_reads_ || now_us < renew_us_) return;
   LeaseRecord lease;
   std::string folder;
   {
@@ -148,7 +149,7 @@ void SharedFolders::ScanFolders() {
     if (!present.contains(base)) absent.push_back(base);
   }
   for (const std::string& base : absent) DropPeer(base);
-  AdoptDead(*listed);
+  if (!only_reads_) AdoptDead(*listed);
 }
 
 void SharedFolders::DropPeer(const std::string& base_name) {

@@ -34,6 +34,8 @@ class SharedFolders {
                 std::string namespace_folder);
   void UseWriter(WriteBehind* writes) { writes_ = writes; }
 
+  // Takes no part: follows the folders of others without one of its own, whether they share or not.
+  void OnlyRead() { only_reads_ = true; }
   // From now on this is our folder: writes its lease.
   Status Join(const std::string& folder_name, uint64_t epoch);
   // A folder whose owner is certainly gone: an earlier process of this node on this host.
@@ -74,6 +76,7 @@ class SharedFolders {
   LeaseRecord lease_;
   std::vector<PeerView> views_;  // lag_us holds the time until it is asked for
   std::map<std::string, std::unique_ptr<PeerLog>> peers_;  // by "node-epoch"
+  bool only_reads_ = false;                                // set before the first step
   std::atomic<bool> read_again_{false};
   LeaseWatch watch_;
   std::set<uint32_t> gone_;  // removed segments that index entries may still point to

@@ -45,6 +45,9 @@ struct KvStoreOptions {
   int32_t io_depth = 64;                      // reads in flight with io_uring
   bool direct_io = true;                      // where the file system can
   bool io_uring = true;                       // where the kernel allows it
+  // When another process holds the lock of this node: read what it stores and write nothing,
+  // instead of failing. Not with shared.
+  bool read_only_when_in_use = false;
   // Several processes, also on several hosts, share the root: each has its own node name, writes
   // below its own folder and reads everyone's (kv_format.md §21).
   bool shared = false;

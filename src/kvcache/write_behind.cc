@@ -381,10 +381,9 @@ void WriteBehind::Seal(uint32_t id) {
   const auto now_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
   if (const Status status = segment.writer->Seal(now_ns); !status.ok()) {
     // Its committed records are found by a scan at the next start.
-    ++context_->counters.write_errors;
     Log(LogLevel::kWarning, "kv.segment_not_sealed",
         {{"path", segment.writer->path()}, {"status", status}});
-    return;
+    return GiveUp(id);
   }
   context_->segments.Update(id, [&](SegmentInfo* info) {
     info->state = SegmentState::kSealed;
@@ -419,7 +418,6 @@ void WriteBehind::SealStale() {
 
 void WriteBehind::Abandon(uint32_t id, const Status& status) {
   const OpenSegment segment = TakeOpen(id);
-  ++context_->counters.write_errors;
   Log(LogLevel::kWarning, "kv.segment_abandoned",
       {{"path", segment.writer->path()}, {"status", status}});
   // Blocks that no sync covered may not be on disk.
@@ -427,6 +425,22 @@ void WriteBehind::Abandon(uint32_t id, const Status& status) {
     if (block.segment == id) Drop(block.entry.key);
   }
   std::erase_if(group_, [&](const Uncommitted& block) { return block.segment == id; });
+  GiveUp(id);
+}
+
+// Nobody writes to the segment any more: it expires like a sealed one, also under the name that a
+// renaming which was reported as failed may have given it.
+void WriteBehind::GiveUp(uint32_t id) {
+  ++context_->counters.write_errors;
+  const auto info = context_->segments.Find(id);
+  if (!info) return;
+  const std::string sealed = info->path.substr(0, info->path.rfind('.')) + ".seg";
+  const bool renamed = context_->files->Stat(info->path).status().code() == StatusCode::kNotFound &&
+                       context_->files->Stat(sealed).ok();
+  context_->segments.Update(id, [&](SegmentInfo* i) {
+    if (i->state == SegmentState::kOpen) i->state = SegmentState::kSealed;
+    if (renamed) i->path = sealed;
+  });
 }
 
 void WriteBehind::Drop(const BlockKey& key) {

@@ -39,7 +39,7 @@ enum class PublishResult : uint8_t {
   kExists,
   kDroppedFull,
   kDroppedQuota,
-  kDroppedOff,     // the tenant's key was destroyed
+  kDroppedOff,     // the tenant's key was destroyed, or the store is only read
   kDroppedBudget,  // the device is to last
 };
 
@@ -118,6 +118,7 @@ class WriteBehind {
   // what it committed stays readable.
   void Seal(uint32_t id);
   void Abandon(uint32_t id, const Status& status);
+  void GiveUp(uint32_t id);
   void SealStale();
   OpenSegment TakeOpen(uint32_t id);
   void Drop(const BlockKey& key);

@@ -120,7 +120,18 @@ class MemoryFileSystem final : public FileSystem {
 
   Result<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
     DI_RETURN_IF_ERROR(Try("lock", path));
-    return std::make_unique<FileLock>();
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<int>& held = locks_[path];
+    if (!held.expired()) return ResourceExhausted(path + " is held by another process");
+    auto token = std::make_shared<int>();
+    held = token;
+    return std::unique_ptr<FileLock>(std::make_unique<HeldLock>(std::move(token)));
+  }
+
+  // As if every process that holds a lock were killed.
+  void BreakLocks() {
+    const std::lock_guard lock(mutex_);
+    locks_.clear();
   }
 
   // The file system's own clock, of modification times.
@@ -225,6 +236,11 @@ class MemoryFileSystem final : public FileSystem {
     std::shared_ptr<Node> node_;
   };
 
+  struct HeldLock final : FileLock {
+    explicit HeldLock(std::shared_ptr<int> t) : token(std::move(t)) {}
+    std::shared_ptr<int> token;
+  };
+
   static std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
   Status Try(const std::string& operation, const std::string& path) const {
@@ -252,13 +268,15 @@ class MemoryFileSystem final : public FileSystem {
     const uint64_t inode = folders_.at(from);
     folders_.erase(from);
     folders_[to] = inode;
+    const auto renamed = [&](const std::string& path) {
+      return FolderOf(path) == from ? to + path.substr(from.size()) : path;
+    };
     for (auto* names : {&names_, &durable_names_}) {
       std::map<std::string, std::shared_ptr<Node>> moved;
-      for (const auto& [path, node] : *names) {
-        moved[FolderOf(path) == from ? to + path.substr(from.size()) : path] = node;
-      }
+      for (const auto& [path, node] : *names) moved[renamed(path)] = node;
       *names = std::move(moved);
     }
+    for (NameChange& change : name_changes_) change.path = renamed(change.path);
     return OkStatus();
   }
 
@@ -284,7 +302,8 @@ class MemoryFileSystem final : public FileSystem {
   Fault fault_;
   std::map<std::string, std::shared_ptr<Node>> names_;
   std::map<std::string, std::shared_ptr<Node>> durable_names_;
-  std::vector<NameChange> name_changes_;     // not synced, in order
+  std::vector<NameChange> name_changes_;  // not synced, in order
+  std::map<std::string, std::weak_ptr<int>> locks_;
   std::map<std::string, uint64_t> folders_;  // to inodes
   uint64_t next_inode_ = 1;
   int64_t now_ns_ = 0;

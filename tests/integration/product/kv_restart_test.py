@@ -221,6 +221,35 @@ class KvRestart(unittest.TestCase):
             complete(server, prompt(500, 30))
             self.assertEqual(server.stop(), 0)
 
+    def test_a_second_server_may_read_a_store_in_use(self):
+        ids, later = prompt(1000, 33), prompt(700, 34)
+        with self.server() as owner:
+            before = complete(owner, ids)
+            self.wait_stored(owner, len(ids) // BLOCK)
+            with self.server("--kv-when-in-use", "read-only", stored=len(ids) // BLOCK) as second:
+                self.assertIs(second.wait_event("kv.opened")["read_only"], True)
+                answer = complete(second, ids)
+                self.assertEqual(text_and_logprobs(answer), text_and_logprobs(before))
+                self.assertGreater(by_tier(answer)["remote"], 0)
+                # What it computes stays with it.
+                complete(second, prompt(900, 35))
+                self.assertEqual(metric(second, "kv_index_entries"), len(ids) // BLOCK)
+                # Its owner is killed in the middle, and another one takes the folder over.
+                self.kill(owner)
+                with self.server(stored=len(ids) // BLOCK) as successor:
+                    self.assertIs(successor.wait_event("kv.opened")["read_only"], False)
+                    expected = complete(successor, later)
+                    stored = len(ids) // BLOCK + len(later) // BLOCK
+                    self.wait_stored(second, stored)
+                    answer = complete(second, later)
+                    self.assertEqual(text_and_logprobs(answer), text_and_logprobs(expected))
+                    self.assertGreater(by_tier(answer)["remote"], 0)
+                    self.assertEqual(successor.stop(), 0)
+                self.assertEqual(second.stop(), 0)
+        folders = [path for path in self.dir.glob("v1/*/*-*") if path.is_dir()]
+        self.assertEqual({path.name.rsplit("-", 1)[0] for path in folders}, {"local"})
+        self.assertEqual(len(folders), 2, "the reader has no folder")
+
     def test_two_servers_share_a_folder(self):
         ids = prompt(1000, 32)
         with self.server("--kv-shared", "--kv-node", "one") as one, \

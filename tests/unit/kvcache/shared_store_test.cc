@@ -22,6 +22,8 @@ struct Node {
   }
   void Open(KvStoreFixture* fixture) {
     store.reset();
+    // A process of this node that hangs counts as killed.
+    fixture->files->BreakLocks();
     auto opened =
         KvStore::Open(options, fixture->files.get(), &fixture->clock, &fixture->wall_clock);
     ASSERT_TRUE(opened.ok()) << opened.status().ToString();

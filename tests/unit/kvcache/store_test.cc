@@ -124,6 +124,32 @@ TEST_F(KvStoreTest, ALowerGenerationTakesThePlaceOfAStoredBlockWhenAskedTo) {
   }
 }
 
+TEST_F(KvStoreTest, ALowerGenerationLivesAsLongAsTheBlockWhosePlaceItTakes) {
+  PublishRequest pinned;
+  pinned.retention = RetentionClass::kPinned;
+  pinned.replay_gen = 3;
+  PublishChain(1, 2, pinned);
+  store->Flush(true);
+  PublishRequest replacing;
+  replacing.replace_above_gen = 0;
+  EXPECT_EQ(Publish(1, 0, replacing), PublishResult::kQueued);
+  // One that has to leave soon leaves it alone.
+  replacing.max_lifetime_hours = 1;
+  EXPECT_EQ(Publish(1, 1, replacing), PublishResult::kExists);
+  store->Flush(true);
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_EQ(store->context().index.Find(NumberedKey(1, 0))->replay_gen, 0);
+    EXPECT_EQ(store->context().index.Find(NumberedKey(1, 0))->retention, RetentionClass::kPinned);
+    for (const SegmentInfo& info : store->context().segments.List()) {
+      EXPECT_EQ(info.superblock.retention, static_cast<uint8_t>(RetentionClass::kPinned));
+    }
+    Open();
+  }
+  PassHours(1000);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(LoadChain(1, 2), 2);
+}
+
 TEST_F(KvStoreTest, RefusesAFolderOfAnotherNamespace) {
   // Equal first 16 hex digits, another rest.
   store.reset();
@@ -349,6 +375,25 @@ TEST_F(KvStoreTest, PressureRemovesTheLeastValuableSegmentsAndCountsBreaches) {
   EXPECT_EQ(LoadChain(1, 14), 14);
   EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 28);
   EXPECT_EQ(store->Lookup(NumberedKeys(2, 1), 0).reason, MissReason::kEvictedEarly);
+}
+
+TEST_F(KvStoreTest, AnExpiredSegmentThatCannotBeReadIsTriedAgainAndLeavesNoEntryBehind) {
+  PublishRequest request;
+  request.tenant_tag = 7;
+  PublishChain(1, 14, request);
+  store->Flush(true);
+  const auto fail_reads = [](const std::string& operation, const std::string&) {
+    return operation == "read" ? Unavailable("a bad moment") : OkStatus();
+  };
+  PassHours(181);
+  files->set_fault(fail_reads);
+  store->RunJanitor();
+  EXPECT_EQ(SegmentPaths().size(), 1u);
+  PassHours(30);
+  store->RunJanitor();
+  EXPECT_TRUE(SegmentPaths().empty());
+  EXPECT_EQ(store->Stats().blocks, 0);
+  EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
 }
 
 TEST_F(KvStoreTest, TenantsOverTheirQuotaAreRefusedAndGoFirst) {
