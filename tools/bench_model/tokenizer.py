@@ -3,7 +3,10 @@
 import unicodedata
 
 SPECIAL = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"]
-TAIL = ["<｜deepseek_image｜>", "<｜place▁holder▁no▁0｜>"]
+# What the chat format needs (encoding.md §3), then the two that end every vocabulary.
+CHAT = ["<｜System｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", "｜DSML｜",
+        "<｜latest_reminder｜>"]
+TAIL = CHAT + ["<｜deepseek_image｜>", "<｜place▁holder▁no▁0｜>"]
 WHITE_SPACE = " \t\n\x0b\x0c\r\x85\xa0"
 
 

@@ -1,13 +1,14 @@
 """The synthetic checkpoints of tools/make_bench_model.py: the same on every machine, and they run."""
 
 import hashlib
+import http.client
 import json
 import pathlib
 import subprocess
 import tempfile
 import unittest
 
-from support import DEMO_MODEL, ROOT, TIMEOUT_S, floats, run
+from support import DEMO_MODEL, ROOT, TIMEOUT_S, Server, floats, run
 
 # Debian's own: it has numpy, the tests' environment has not.
 GENERATOR = ["/usr/bin/python3", str(ROOT / "tools/make_bench_model.py")]
@@ -30,6 +31,19 @@ class SyntheticModel(unittest.TestCase):
             rows = floats(logits.read_bytes())
             self.assertEqual(len(rows), 41 * VOCAB)
             self.assertGreater(max(rows[-VOCAB:]), min(rows[-VOCAB:]))
+            with Server("--served-model-name", "mini", model=model) as server:
+                body = {"model": "mini", "max_tokens": 4, "ignore_eos": True,
+                        "messages": [{"role": "user", "content": "hello"}]}
+                connection = http.client.HTTPConnection("127.0.0.1", server.port,
+                                                        timeout=TIMEOUT_S)
+                connection.request("POST", "/v1/chat/completions", json.dumps(body),
+                                   {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+                connection.close()
+                self.assertEqual(response.status, 200, answer)
+                self.assertEqual(answer["usage"]["completion_tokens"], 4)
+                self.assertEqual(server.stop(), 0)
 
     def test_a_real_checkpoint_has_the_names_and_shapes_of_the_generator(self):
         check = subprocess.run([*GENERATOR, "--check", DEMO_MODEL], capture_output=True,
