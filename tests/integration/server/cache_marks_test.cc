@@ -61,7 +61,7 @@ TEST_F(CacheMarksTest, MessagesMarkToolsSystemAndBlocks) {
   ASSERT_EQ(marked.size(), 4u);
   const std::string_view ends[] = {"Rules one",
                                    "\"first\", \"description\": \"\", \"parameters\": "
-                                   "{\"type\": \"object\"}}",
+                                   "{\"type\": \"object\"}",
                                    "Question", "<tool_result>Result.</tool_result"};
   for (size_t i = 0; i < marked.size(); ++i) {
     EXPECT_TRUE(marked[i].ends_with(ends[i])) << marked[i];
