@@ -1,6 +1,7 @@
 #include "server/exact_replay.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -43,11 +44,17 @@ ReplayedTurns ReplayToolTurns(const ReplayStore& store, const Sha256Digest& scop
                               const ModelContext& model, Conversation* conversation) {
   ReplayedTurns result;
   const bool keep_reasoning = conversation->thinking && conversation->tools_in_effect();
+  // One short message can name a long turn: each is read once, and all of them together are no
+  // longer than a prompt may be.
+  std::unordered_set<const std::vector<int32_t>*> seen;
+  size_t budget = static_cast<size_t>(model.gateway->info().max_model_len);
   for (Turn& any_turn : conversation->turns) {
     auto* turn = std::get_if<AssistantTurn>(&any_turn);
     if (turn == nullptr || turn->calls.empty() || turn->unfinished) continue;
     const SampledIds ids = FindTurn(store, scope, *turn);
-    if (!ids) continue;
+    if (!ids || !seen.insert(ids.get()).second) continue;
+    if (ids->size() > budget) break;
+    budget -= ids->size();
     turn->sampled =
         RestoreSampledTurn(*model.tokenizer, model.special, *ids, *turn, keep_reasoning);
     ++(turn->sampled ? result.num_used : result.num_changed);

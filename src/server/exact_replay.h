@@ -21,7 +21,8 @@ struct ReplayedTurns {
   int32_t num_changed = 0;  // known, but sent back with other text, calls or arguments
 };
 
-// Puts the sampled tokens into the turns of a conversation that are known in this scope.
+// Puts the sampled tokens into the turns of a conversation that are known in this scope: into each
+// known turn once, and until they are more than the model's context holds.
 ReplayedTurns ReplayToolTurns(const ReplayStore& store, const Sha256Digest& scope,
                               const ModelContext& model, Conversation* conversation);
 

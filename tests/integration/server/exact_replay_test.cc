@@ -106,6 +106,38 @@ TEST_F(ExactReplayTest, AnotherUserDoesNotGetTheTurn) {
   EXPECT_TRUE(ChatGoesOn(reserialise));
 }
 
+// Else a small body would hold the memory of as many long turns as it has messages.
+TEST_F(ExactReplayTest, RestoresEachTurnOnceAndNoMoreThanTheContextHolds) {
+  Start();
+  json::array rounds;
+  const auto add_round = [&](json::object* message) {
+    SetArguments(message, kReserialised);
+    rounds.push_back(*message);
+    rounds.push_back({{"role", "tool"},
+                      {"tool_call_id", (*message)["tool_calls"].at(0).at("id")},
+                      {"content", "sunny"}});
+  };
+  const auto post = [&](size_t times) {
+    json::object body =
+        ChatBody({{"thinking", {{"type", "enabled"}}},
+                  {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}});
+    for (; times > 0; --times) {
+      for (const json::value& message : rounds) body["messages"].as_array().push_back(message);
+    }
+    return Post("/v1/chat/completions", body).status;
+  };
+  ASSERT_TRUE(ChatGoesOn(add_round));
+  const double before = Metric("deepinfer:exact_replay_turns_total");
+  EXPECT_EQ(post(3), 200);
+  EXPECT_EQ(Metric("deepinfer:exact_replay_turns_total"), before + 1);
+
+  const size_t fitting = 4096 / sampled_.size();
+  while (rounds.size() / 2 < fitting + 2) ASSERT_TRUE(ChatGoesOn(add_round));
+  const double all = Metric("deepinfer:exact_replay_turns_total");
+  EXPECT_EQ(post(1), 400);
+  EXPECT_LE(Metric("deepinfer:exact_replay_turns_total"), all + static_cast<double>(fitting));
+}
+
 TEST_F(ExactReplayTest, CanBeSwitchedOff) {
   options_.exact_replay = false;
   Start();
