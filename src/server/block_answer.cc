@@ -86,7 +86,6 @@ UsageCounts BlockAnswer::usage() const {
   TakePromptCounters(tokens_.counters(), &usage);
   tokens_.AddOutputTo(&usage);
   usage.image_tokens = options_.image_tokens;
-  if (!options_.tells_cache_writes) usage.cache_write_tokens = 0;
   return usage;
 }
 

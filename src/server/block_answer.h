@@ -16,7 +16,6 @@ struct BlockAnswerOptions {
   ChoiceTokenSettings tokens;
   int64_t image_tokens = 0;
   ToolTurnSink on_tool_turn;        // may be empty
-  bool tells_cache_writes = true;   // off: they are not billed as such either
   bool limited_by_context = false;  // the token limit is the room left in the context
 };
 

@@ -404,6 +404,7 @@ void Generation::Account(bool cancelled) {
   const RequestCounters& counters = choices_.front().counters;
   // One that was cut before its first token never reached the answer.
   if (usage.prompt_tokens == 0) TakePromptCounters(counters, &usage);
+  if (!plan_.bills_cache_writes) usage.cache_write_tokens = 0;
   const SteadyTime received = exchange_->request().received;
   RequestFacts copy;
   record_->Update([&](RequestFacts& facts) {

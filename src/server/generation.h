@@ -23,6 +23,7 @@ struct GenerationPlan {
   std::string grammar_path;             // of the field that asked for their grammar
   bool stream = false;
   bool only_warms = false;  // the prompt is computed and kept, the answer is empty
+  bool bills_cache_writes = true;
 };
 
 // Answers the exchange, now or later, whatever happens. `state` outlives the generation:

@@ -72,7 +72,7 @@ void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exc
   plan->id = format.id;
   BlockAnswerOptions options =
       MakeAnswerOptions(*model, request, plan->requests.front().sampling.max_tokens);
-  options.tells_cache_writes = format.counts_cache_writes;
+  plan->bills_cache_writes = format.counts_cache_writes;
   options.on_tool_turn = SinkOfToolTurns(state, *model, prepared->chat, *plan);
   plan->answer =
       MakeBlockAnswer(*model->context.tokenizer, std::move(options),

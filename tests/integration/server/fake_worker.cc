@@ -78,6 +78,11 @@ void FakeWorker::SetCached(int64_t tokens) {
   cached_ = tokens;
 }
 
+void FakeWorker::SetCacheWritten(int64_t tokens) {
+  std::lock_guard lock(mutex_);
+  cache_written_ = tokens;
+}
+
 void FakeWorker::SetStatistics(const EngineStatistics& statistics) {
   std::lock_guard lock(mutex_);
   statistics_ = statistics;
@@ -334,6 +339,7 @@ TokenEvent FakeWorker::NextEvent(Live& live) {
   event.counters.computed_tokens = event.counters.prompt_tokens - event.counters.cached_tokens;
   event.counters.cached_by_tier[static_cast<size_t>(CacheTier::kDram)] =
       event.counters.cached_tokens;
+  event.counters.cache_written_tokens = cache_written_;
   event.counters.generated_tokens = static_cast<int64_t>(live.emitted);
   event.counters.queue_us = 1000;
   emitted_ += static_cast<int64_t>(event.ids.size());

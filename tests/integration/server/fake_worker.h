@@ -32,6 +32,7 @@ class FakeWorker final : public Worker {
   void SetOutputOf(std::function<std::vector<int32_t>(const EngineRequest&)> output);
   void SetCommit(int32_t tokens_per_step);  // 0: all at once
   void SetCached(int64_t tokens);
+  void SetCacheWritten(int64_t tokens);
   void SetStatistics(const EngineStatistics& statistics);  // the running ones are counted
   void SetSubmitStatus(Status status);
   void SetHealthy(bool healthy) { healthy_ = healthy; }
@@ -102,6 +103,7 @@ class FakeWorker final : public Worker {
   size_t failure_after_ = 0;
   int32_t commit_ = 1;
   int64_t cached_ = 0;
+  int64_t cache_written_ = 0;
   EngineStatistics statistics_;
   int steps_allowed_ = -1;  // -1: not held
   bool never_finish_ = false;

@@ -1,7 +1,11 @@
 // /v1/messages over real sockets: answers, event sequence, usage, errors in Anthropic's shape.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "economics/ledger_files.h"
 #include "integration/server/server_fixture.h"
+#include "support/temp_dir.h"
 
 namespace deepinfer {
 namespace {
@@ -195,6 +199,40 @@ TEST_F(MessagesTest, FailureBehindTheFirstEventIsAnErrorEvent) {
   EXPECT_EQ(events.back().name, "error");
   EXPECT_EQ(events.back().data.at("error").at("type").as_string(), "api_error");
   EXPECT_EQ(json::serialize(events.back().data).find("secret"), std::string::npos);
+}
+
+// Also of a client that left before its first token: the bill says what the answer would have said.
+TEST_F(MessagesTest, CacheWritesAreBilledOnlyWhereSomethingWasMarked) {
+  const TempDir dir;
+  options_.ledger_folder = dir.path();
+  Start();
+  worker_->SetCacheWritten(7);
+  worker_->Hold();
+  size_t count = 0;
+  for (const bool marked : {false, true}) {
+    TestClient client(port());
+    json::object body = Body();
+    if (marked) body["cache_control"] = {{"type", "ephemeral"}};
+    client.Send("POST", kPath, json::serialize(body));
+    ASSERT_TRUE(worker_->WaitSubmitted(++count));
+    client.Close();
+    ASSERT_TRUE(worker_->WaitCancelled(count));
+    ASSERT_TRUE(worker_->WaitIdle());
+  }
+  server_->Stop();
+  std::vector<int64_t> written;
+  LedgerReadStats stats;
+  const Status status = ReadLedger(
+      LedgerFiles(dir.path()).value(),
+      [&](const std::string&, const std::string&, const ParsedLine& line) {
+        EXPECT_GT(line.ledger.tokens.prompt, 0);
+        written.push_back(line.ledger.tokens.cache_written);
+        return OkStatus();
+      },
+      &stats);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  std::sort(written.begin(), written.end());
+  EXPECT_EQ(written, (std::vector<int64_t>{0, 7}));
 }
 
 TEST_F(MessagesTest, PingsFillTheSilenceBeforeTheFirstToken) {
