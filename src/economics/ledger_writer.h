@@ -4,15 +4,11 @@
 // Thread rule: any thread. Owner: the server.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -31,7 +27,7 @@ class LedgerWriter {
  public:
   // Makes the folder. invalid_request when it cannot be written.
   static Result<std::unique_ptr<LedgerWriter>> Open(LedgerWriterOptions options);
-  // Writes what is queued.
+  // Writes what is queued; behind a Flush that failed it leaves a write that hangs to itself.
   ~LedgerWriter();
   LedgerWriter(const LedgerWriter&) = delete;
   LedgerWriter& operator=(const LedgerWriter&) = delete;
@@ -43,34 +39,15 @@ class LedgerWriter {
   // has begun with, and is false.
   bool Flush(std::chrono::steady_clock::time_point deadline);
 
-  int64_t num_written() const { return num_written_.load(std::memory_order_relaxed); }
-  int64_t num_dropped() const { return num_dropped_.load(std::memory_order_relaxed); }
+  int64_t num_written() const;
+  int64_t num_dropped() const;
 
  private:
+  struct Shared;
+
   explicit LedgerWriter(LedgerWriterOptions options);
-  void Loop();
-  void Write(const std::deque<std::string>& lines);
-  bool WriteLine(const std::string& line);
-  // The file of this hour; false when it cannot be opened.
-  bool OpenFile();
 
-  const LedgerWriterOptions options_;
-  const std::string process_name_;  // part of file names: unique among all processes
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> queue_;  // under mutex_
-  bool stopping_ = false;          // under mutex_
-  bool writing_ = false;           // under mutex_
-
-  // The thread only.
-  int fd_ = -1;
-  std::string open_hour_;
-  bool has_torn_line_ = false;
-  bool told_ = false;  // that lines were lost; owned by the thread
-
-  std::atomic<int64_t> num_written_{0};
-  std::atomic<int64_t> num_dropped_{0};
+  const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };
 
