@@ -1,17 +1,27 @@
 #include "server/http_post.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <charconv>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/version.h"
@@ -28,19 +38,30 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // A collector has little to say.
 constexpr size_t kMostAnswerBytes = 1 << 20;
 
-asio::awaitable<Result<int>> Post(const HttpTarget& target, const std::string& body) {
+std::vector<tcp::endpoint> EndpointsOf(const std::vector<std::string>& addresses,
+                                       std::string_view port_text) {
+  uint16_t port = 0;
+  std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  std::vector<tcp::endpoint> endpoints;
+  for (const std::string& text : addresses) {
+    error_code error;
+    const auto address = asio::ip::make_address(text, error);
+    if (!error) endpoints.emplace_back(address, port);
+  }
+  return endpoints;
+}
+
+asio::awaitable<Result<int>> Post(const HttpTarget& target,
+                                  const std::vector<tcp::endpoint>& endpoints,
+                                  const std::string& body) {
   const auto executor = co_await asio::this_coro::executor;
   const auto fail = [&](std::string_view what, const error_code& error) {
     return Unavailable(
         std::string(what).append(" ").append(target.host).append(":").append(target.port) + ": " +
         error.message());
   };
-  tcp::resolver resolver(executor);
-  const auto [resolve_error, found] =
-      co_await resolver.async_resolve(target.host, target.port, kAwait);
-  if (resolve_error) co_return fail("cannot resolve", resolve_error);
   tcp::socket socket(executor);
-  const auto [connect_error, endpoint] = co_await asio::async_connect(socket, found, kAwait);
+  const auto [connect_error, endpoint] = co_await asio::async_connect(socket, endpoints, kAwait);
   if (connect_error) co_return fail("cannot connect to", connect_error);
 
   http::request<http::string_body> request(http::verb::post, target.path, 11);
@@ -94,13 +115,68 @@ Result<HttpTarget> ParseHttpUrl(std::string_view url) {
   return target;
 }
 
-Result<int> PostJson(const HttpTarget& target, const std::string& body,
-                     std::chrono::milliseconds timeout) {
+Result<std::vector<std::string>> ResolveHostBySystem(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) return Unavailable("cannot resolve " + host + ": " + gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    char text[NI_MAXHOST];
+    if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) ==
+        0) {
+      addresses.emplace_back(text);
+    }
+  }
+  return addresses;
+}
+
+struct HttpPoster::Lookup {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Result<std::vector<std::string>>> found;  // under mutex
+};
+
+HttpPoster::HttpPoster(HttpTarget target, ResolveHost resolve)
+    : target_(std::move(target)), resolve_(std::move(resolve)) {}
+
+HttpPoster::~HttpPoster() = default;
+
+// Looking a name up cannot be cut short: what takes too long goes on without us, and the next post
+// waits for it rather than begin another.
+Result<std::vector<std::string>> HttpPoster::Addresses(
+    std::chrono::steady_clock::time_point deadline) {
+  if (lookup_ == nullptr) {
+    lookup_ = std::make_shared<Lookup>();
+    std::thread([lookup = lookup_, resolve = resolve_, host = target_.host] {
+      Result<std::vector<std::string>> found = resolve(host);
+      const std::lock_guard lock(lookup->mutex);
+      lookup->found = std::move(found);
+      lookup->changed.notify_all();
+    }).detach();
+  }
+  const std::shared_ptr<Lookup> lookup = lookup_;
+  std::unique_lock lock(lookup->mutex);
+  if (!lookup->changed.wait_until(lock, deadline, [&] { return lookup->found.has_value(); })) {
+    return DeadlineExceeded("no address of " + target_.host + " in time");
+  }
+  lookup_.reset();
+  return *std::move(lookup->found);
+}
+
+Result<int> HttpPoster::PostJson(const std::string& body,
+                                 std::chrono::steady_clock::time_point deadline) {
+  std::vector<std::string> addresses;
+  DI_ASSIGN_OR_RETURN(addresses, Addresses(deadline));
+  const std::vector<tcp::endpoint> endpoints = EndpointsOf(addresses, target_.port);
   asio::io_context io(1);
-  Result<int> result = DeadlineExceeded("no answer from " + target.host + " in time");
+  Result<int> result = DeadlineExceeded("no answer from " + target_.host + " in time");
   asio::co_spawn(
-      io, [&]() -> asio::awaitable<void> { result = co_await Post(target, body); }, asio::detached);
-  io.run_for(timeout);
+      io, [&]() -> asio::awaitable<void> { result = co_await Post(target_, endpoints, body); },
+      asio::detached);
+  io.run_until(deadline);
   return result;
 }
 

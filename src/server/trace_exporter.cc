@@ -21,7 +21,6 @@ namespace {
 // Requests of one export, and how long the first of them waits for others.
 constexpr size_t kMaxBatch = 256;
 constexpr std::chrono::milliseconds kBatchDelay{200};
-constexpr std::chrono::seconds kExportTimeout{5};
 constexpr std::chrono::seconds kFirstRetry{1};
 constexpr std::chrono::seconds kLastRetry{30};
 
@@ -71,7 +70,7 @@ Result<std::unique_ptr<TraceExporter>> TraceExporter::Open(TraceOptions options)
 
 TraceExporter::TraceExporter(TraceOptions options, HttpTarget target, int fd)
     : options_(std::move(options)),
-      target_(std::move(target)),
+      poster_(std::move(target), options_.resolve_host),
       fd_(fd),
       thread_([this] { Loop(); }) {}
 
@@ -83,7 +82,9 @@ TraceExporter::~TraceExporter() {
 void TraceExporter::Stop() {
   {
     const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    if (!std::exchange(stopping_, true)) {
+      stop_deadline_ = std::chrono::steady_clock::now() + options_.stop_time;
+    }
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -136,16 +137,20 @@ void TraceExporter::Loop() {
   }
 }
 
+std::chrono::steady_clock::time_point TraceExporter::Deadline() {
+  const auto deadline = std::chrono::steady_clock::now() + options_.export_timeout;
+  const std::lock_guard lock(mutex_);
+  return stopping_ ? std::min(deadline, stop_deadline_) : deadline;
+}
+
 bool TraceExporter::Export(const std::vector<std::string>& batch) {
   const std::string body = RequestOf(batch);
   if (fd_ >= 0) {
-    const std::string line = body + "\n";
-    const bool written = write(fd_, line.data(), line.size()) == std::ssize(line);
-    (written ? num_exported_ : num_dropped_)
+    (file_.Append(fd_, body) ? num_exported_ : num_dropped_)
         .fetch_add(std::ssize(batch), std::memory_order_relaxed);
     return true;
   }
-  const Result<int> status = PostJson(target_, body, kExportTimeout);
+  const Result<int> status = poster_.PostJson(body, Deadline());
   if (status.ok() && *status >= 200 && *status < 300) {
     is_failing_ = false;
     num_exported_.fetch_add(std::ssize(batch), std::memory_order_relaxed);

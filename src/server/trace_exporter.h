@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/line_appender.h"
 #include "base/result.h"
 #include "server/http_post.h"
 
@@ -27,6 +28,9 @@ struct TraceOptions {
   std::string file;      // in place of an endpoint: one export request a line; "": none
   bool newer_names = false;
   size_t max_queued_requests = 4096;
+  std::chrono::milliseconds export_timeout{5000};  // of one try
+  std::chrono::milliseconds stop_time{5000};       // for all that is queued when the server ends
+  ResolveHost resolve_host = ResolveHostBySystem;
 
   bool enabled() const { return !endpoint.empty() || !file.empty(); }
 };
@@ -43,7 +47,8 @@ class TraceExporter {
   // Ignored unless the request is traced. Never blocks; a full queue drops it.
   void Record(const RequestFacts& facts);
 
-  // Tries once more to hand over what is queued and ends; what is left is dropped. Idempotent.
+  // Hands over what is queued until the first try that fails or the time to stop is up; what is
+  // left is dropped. Idempotent.
   void Stop();
 
   int64_t num_exported() const { return num_exported_.load(std::memory_order_relaxed); }
@@ -58,15 +63,20 @@ class TraceExporter {
   bool Export(const std::vector<std::string>& batch);
   void Drop(size_t count);
 
+  // Of a try that begins now.
+  std::chrono::steady_clock::time_point Deadline();
+
   const TraceOptions options_;
-  const HttpTarget target_;
-  const int fd_;  // -1: no file
+  HttpPoster poster_;  // the thread only
+  const int fd_;       // -1: no file
+  LineAppender file_;  // the thread only
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::string> queue_;  // spans of a request each; under mutex_
-  bool stopping_ = false;          // under mutex_
-  bool is_failing_ = false;        // told already; the thread only
+  std::deque<std::string> queue_;                        // spans of a request each; under mutex_
+  bool stopping_ = false;                                // under mutex_
+  std::chrono::steady_clock::time_point stop_deadline_;  // once stopping; under mutex_
+  bool is_failing_ = false;                              // told already; the thread only
 
   std::atomic<int64_t> num_exported_{0};
   std::atomic<int64_t> num_dropped_{0};
