@@ -61,7 +61,8 @@ std::string WhyRefused(const wire::Hello& hello, const WorkerInfo& own) {
            std::to_string(hello.version_max()) + " do not meet " +
            std::to_string(kOldestProtocolVersion) + " to " + std::to_string(kProtocolVersion);
   }
-  if (hello.role() == "operator" || (hello.role() == "gateway" && hello.numerics_id().empty())) {
+  if (hello.role() == kOperatorRole ||
+      (hello.role() == kGatewayRole && hello.numerics_id().empty())) {
     return {};
   }
   const auto differs = [](const char* what, const auto& theirs, const auto& ours) {

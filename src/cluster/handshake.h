@@ -18,7 +18,10 @@ class Message;
 inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kOldestProtocolVersion = 2;
 
-// What a process says of itself. `role` is gateway, operator or a worker's.
+inline constexpr char kGatewayRole[] = "gateway";
+inline constexpr char kOperatorRole[] = "operator";
+
+// What a process says of itself. `role` is one of these or a worker's.
 wire::Message MakeHello(uint64_t incarnation, const std::string& role, const WorkerInfo& info);
 
 // Of a worker that answered.

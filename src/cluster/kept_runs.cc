@@ -76,6 +76,7 @@ class KeptRuns::Kept final : public RunOutput {
     std::shared_ptr<void> credit;
     const std::lock_guard lock(owner_->mutex_);
     if (ended) return;
+    has_begun = true;
     ended = event.finish != FinishReason::kNone;
     if (has_journal) {
       Append(event, &journal);
@@ -109,11 +110,16 @@ class KeptRuns::Kept final : public RunOutput {
   TokenEvent journal;  // the sum of all events so far
   int64_t num_bytes = 0;
   bool is_forgotten = false;
+  bool has_begun = false;  // an event has come
   bool ended = false;
 };
 
 bool KeptRuns::IsAdoptable(const Kept& kept) const {
-  return kept.link == nullptr && kept.has_journal && !kept.is_forgotten;
+  if (kept.link != nullptr || !kept.has_journal || kept.is_forgotten) return false;
+  if (kept.part == Part::kAnswer && !kept.has_begun) return false;
+  // Another end is the end of that attempt, not of the work.
+  const FinishReason finish = kept.journal.finish;
+  return !kept.ended || finish == FinishReason::kStop || finish == FinishReason::kLength;
 }
 
 void KeptRuns::DropJournal(Kept* kept) {
@@ -123,9 +129,14 @@ void KeptRuns::DropJournal(Kept* kept) {
   kept->has_journal = false;
 }
 
+void KeptRuns::DropAlias(const Kept& kept) {
+  const auto it = submitted_as_.find(kept.request_id);
+  if (it != submitted_as_.end() && it->second == kept.submitted_id) submitted_as_.erase(it);
+}
+
 void KeptRuns::Remove(const Kept& kept) {
   num_bytes_ -= kept.num_bytes;
-  if (kept.request_id != kept.submitted_id) submitted_as_.erase(kept.request_id);
+  DropAlias(kept);
   const auto work = name_of_work_.find(kept.work_id);
   if (work != name_of_work_.end() && work->second == kept.name) name_of_work_.erase(work);
   by_name_.erase(kept.name);  // the last reference may be another one: the caller's
@@ -180,7 +191,7 @@ bool KeptRuns::Adopt(const std::string& work_id, const std::string& request_id, 
   if (work == name_of_work_.end()) return false;
   const KeptPtr kept = by_name_.at(work->second);
   if (!IsAdoptable(*kept)) return false;
-  if (kept->request_id != kept->submitted_id) submitted_as_.erase(kept->request_id);
+  DropAlias(*kept);
   kept->request_id = request_id;
   kept->attempt = attempt;
   kept->link = link;
@@ -211,7 +222,11 @@ std::string KeptRuns::SubmittedAs(const std::string& request_id) const {
 
 void KeptRuns::Forget(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (const auto it = by_name_.find(name); it != by_name_.end()) it->second->is_forgotten = true;
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) return;
+  it->second->is_forgotten = true;
+  // The request that had taken it over may run here anew before this run ends.
+  DropAlias(*it->second);
 }
 
 std::vector<std::string> KeptRuns::Expire(int64_t now_us) {

@@ -28,6 +28,8 @@ class KeptRuns {
   enum class Part : unsigned char {
     kWhole,   // the run ends with the answer: it can be taken over
     kPrompt,  // another worker has the answer: it only goes on
+    kAnswer,  // another worker has the prompt: it can be taken over from its first event on, for
+              // before it nobody would tell a new gateway that the prompt failed
   };
 
   // The output of the run `name` of a request with a work id. It sends to the link for as long as
@@ -64,6 +66,7 @@ class KeptRuns {
 
   bool IsAdoptable(const Kept& kept) const;
   void DropJournal(Kept* kept);
+  void DropAlias(const Kept& kept);
   void Remove(const Kept& kept);
 
   const KeptRunsOptions options_;

@@ -215,7 +215,6 @@ EngineStatistics RemoteWorker::Statistics() const {
   const std::lock_guard lock(mutex_);
   EngineStatistics statistics = statistics_;
   statistics.name = endpoint_;
-  statistics.incarnation = info_.incarnation;
   return statistics;
 }
 
@@ -291,7 +290,8 @@ std::shared_ptr<Session> RemoteWorker::Connect() {
       DialSession(endpoint_, std::chrono::milliseconds(options_.dial_us / 1000), options_.security);
   if (!dialled.ok()) return nullptr;
   const std::shared_ptr<Session> session = *std::move(dialled);
-  session->Send(MakeHello(own_incarnation_, "gateway", own_));
+  session->Send(
+      MakeHello(own_incarnation_, options_.is_operator ? kOperatorRole : kGatewayRole, own_));
   {
     // From here on silence is noticed.
     const std::lock_guard lock(mutex_);
@@ -385,7 +385,12 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     load_.orphans = report.orphans();
     load_.gateways = std::clamp(report.gateways(), 1, kMostGateways);
     healthy_.store(report.healthy(), std::memory_order_release);
-    if (report.has_statistics()) statistics_ = DecodeStatistics(report.statistics());
+    load_.kept_bytes = report.kept_bytes();
+    if (report.has_statistics()) {
+      statistics_ = DecodeStatistics(report.statistics());
+      // Without one the counters of this process are unknown, not 0.
+      statistics_.incarnation = info_.incarnation;
+    }
     std::erase_if(charges_, [&](const Charge& c) { return c.seq <= report.last_dispatch_seq(); });
   }
   changed_.notify_all();

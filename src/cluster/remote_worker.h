@@ -31,6 +31,7 @@ struct RemoteWorkerOptions {
   int64_t least_backoff_us = 100'000;
   int64_t most_backoff_us = 2'000'000;
   SecurityPtr security;
+  bool is_operator = false;  // it sends no requests, so workers do not count it as a gateway
 };
 
 class RemoteWorker final : public Worker {

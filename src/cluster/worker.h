@@ -61,8 +61,9 @@ struct LoadReport {
   bool ready = true;                 // it can be reached and its steps come back
   HandOffCounters hand_offs;
   PredictedCosts costs;
-  int32_t orphans = 0;   // runs of gateways that are lost
-  int32_t gateways = 1;  // that share the worker
+  int32_t orphans = 0;     // runs of gateways that are lost
+  int64_t kept_bytes = 0;  // of events that a worker remembers for another gateway
+  int32_t gateways = 1;    // that share the worker
 };
 
 class Worker {

@@ -30,6 +30,17 @@ HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
                                             : HandOffTransport::kSharedMemory;
 }
 
+KeptRuns::Part PartOf(const wire::Submit& submit) {
+  switch (submit.mode()) {
+    case wire::Submit::PREFILL:
+      return KeptRuns::Part::kPrompt;
+    case wire::Submit::DECODE:
+      return KeptRuns::Part::kAnswer;
+    default:
+      return KeptRuns::Part::kWhole;
+  }
+}
+
 }  // namespace
 
 WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker,
@@ -71,19 +82,21 @@ void WorkerService::Serve(Session* session) {
     return;
   }
   const auto link = std::make_shared<GatewayLink>(session, own_.incarnation, message.sender());
-  const uint64_t peer = message.sender();
   if (ParseWorkerRole(message.hello().role())) {
     ServeWorker(link, session, message);
   } else {
-    ServeGateway(link, session, peer);
+    ServeGateway(link, session, message);
   }
 }
 
 void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session,
-                                 uint64_t peer) {
+                                 const wire::Message& greeting) {
+  const uint64_t peer = greeting.sender();
+  const int32_t is_operator = greeting.hello().role() == kOperatorRole ? 1 : 0;
   {
     const std::lock_guard lock(mutex_);
     links_.push_back(link);
+    num_operators_ += is_operator;
   }
   wire::Message message;
   while (session->Receive(&message)) {
@@ -106,6 +119,7 @@ void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Sessi
   {
     const std::lock_guard lock(mutex_);
     std::erase(links_, link);
+    num_operators_ -= is_operator;
   }
   LeaveRunsOf(*link);
   link->Detach();
@@ -197,9 +211,8 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
   std::shared_ptr<Link> output = link;
   if (!request->work_id.empty()) {
     std::string replaced;
-    output =
-        kept_.Keep(*request, RunName(in.request_id(), in.attempt()),
-                   only_prompt ? KeptRuns::Part::kPrompt : KeptRuns::Part::kWhole, link, &replaced);
+    output = kept_.Keep(*request, RunName(in.request_id(), in.attempt()), PartOf(submit), link,
+                        &replaced);
     if (!replaced.empty()) CancelRuns({replaced});
   }
   if (submit.mode() == wire::Submit::DECODE) return AwaitState(output, *std::move(request));
@@ -401,6 +414,7 @@ void WorkerService::Drain(int64_t deadline_us) {
 void WorkerService::Report() {
   for (uint64_t seq = 1;; ++seq) {
     std::vector<std::shared_ptr<GatewayLink>> links;
+    int32_t num_gateways = 0;
     {
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::microseconds(options_.report_interval_us),
@@ -408,6 +422,7 @@ void WorkerService::Report() {
       if (stop_) return;
       report_now_ = false;
       links = links_;
+      num_gateways = static_cast<int32_t>(links.size()) - num_operators_;
     }
     receiver_.Sweep();
     sender_.Sweep();
@@ -432,7 +447,8 @@ void WorkerService::Report() {
     EncodeHandOffs(hand_offs, report->mutable_hand_offs());
     EncodeCosts(load.costs, report->mutable_costs());
     report->set_orphans(kept_.num_orphans());
-    report->set_gateways(static_cast<int32_t>(links.size()));
+    report->set_kept_bytes(kept_.num_bytes());
+    report->set_gateways(num_gateways);
     if (seq % kReportsPerStatistics == 1) {
       EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
     }

@@ -66,8 +66,9 @@ class WorkerService {
     bool cancelled = false;
   };
 
-  // One session with a gateway, or with a worker that hands over, after its Hello.
-  void ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session, uint64_t peer);
+  // One session with a gateway or an operator, or with a worker that hands over, after its Hello.
+  void ServeGateway(const std::shared_ptr<GatewayLink>& link, Session* session,
+                    const wire::Message& greeting);
   void ServeWorker(const std::shared_ptr<GatewayLink>& link, Session* session,
                    const wire::Message& greeting);
   void OnSubmit(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
@@ -110,6 +111,7 @@ class WorkerService {
   RunFence fence_;
   std::unordered_map<std::string, Run> runs_;  // by request
   std::vector<std::shared_ptr<GatewayLink>> links_;
+  int32_t num_operators_ = 0;  // of these links: they send no requests
   std::function<void(int64_t)> on_drain_asked_;
   bool draining_ = false;
   bool report_now_ = false;

@@ -42,9 +42,9 @@ class GatewayLoss : public ::testing::Test {
     engine_.EndAll();
     service_.reset();
   }
-  std::unique_ptr<RemoteWorker> Connect() {
+  std::unique_ptr<RemoteWorker> Connect(const RemoteWorkerOptions& options = {}) {
     auto remote = std::make_unique<RemoteWorker>("unix:" + dir_.File("w"), ++num_gateways_,
-                                                 WorkerInfo{}, RemoteWorkerOptions{}, &clock_);
+                                                 WorkerInfo{}, options, &clock_);
     EXPECT_TRUE(remote->WaitReady(std::chrono::seconds(20)));
     return remote;
   }
@@ -70,6 +70,15 @@ class GatewayLoss : public ::testing::Test {
       ++num_heard_;
       if (event.status.code() == StatusCode::kUnavailable) was_lost_ = true;
     };
+  }
+  // What the worker does with every report it has done once with the clock of now.
+  bool WaitReports() {
+    // The second one was begun after the first had come.
+    for (const int32_t mark : {1000, 2000}) {
+      engine_.SetRunning(mark);
+      if (!Eventually([&] { return second_->Load().running / 1000 == mark / 1000; })) return false;
+    }
+    return true;
   }
   bool WaitOrphans(int32_t count) {
     return Eventually([&] { return second_->Load().orphans == count; });
@@ -143,11 +152,42 @@ TEST_F(GatewayLoss, AnOrphanEndsWhenNobodyAsksForIt) {
   SubmitAndLose();
   ASSERT_TRUE(WaitOrphans(1));
   clock_.Advance(kOrphanUs - 1);
+  ASSERT_TRUE(WaitReports());
   EXPECT_TRUE(engine_.cancelled().empty());
   clock_.Advance(1);
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
   engine_.Send(0, 2, {}, FinishReason::kCancelled);
-  EXPECT_TRUE(Eventually([&] { return second_->Load().orphans == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return second_->Load().orphans == 0 && second_->Load().kept_bytes == 0; }));
+}
+
+TEST_F(GatewayLoss, OperatorsAreNoGateways) {
+  Start();
+  RemoteWorkerOptions options;
+  options.is_operator = true;
+  const std::unique_ptr<RemoteWorker> tool = Connect(options);
+  EXPECT_TRUE(Eventually([&] { return tool->Load().gateways == 2; }));
+  first_.reset();
+  EXPECT_TRUE(Eventually([&] { return tool->Load().gateways == 1; }));
+}
+
+// Only the gateway that is lost would have told it that the prompt failed.
+TEST_F(GatewayLoss, AnAnswerThatWaitsForItsPromptIsNotTakenOver) {
+  Start();
+  ASSERT_TRUE(first_->SubmitDecode(Request("a"), Listen()).ok());
+  ASSERT_TRUE(Eventually([&] { return second_->Load().running == 1; }));
+  first_.reset();
+  ASSERT_TRUE(Eventually([&] { return second_->Load().gateways == 1; }));
+  ASSERT_TRUE(WaitReports());
+  EXPECT_EQ(second_->Load().orphans, 0);
+  EXPECT_EQ(second_->Adopt(Request("b"), out_.Sink()).code(), StatusCode::kNotFound);
+  // The work begins anew and ends what waits.
+  engine_.SetRunning(0);
+  ASSERT_TRUE(second_->Submit(Request("b"), out_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return engine_.num_taken() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return second_->Load().running == 0; }));
+  engine_.Send(0, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 
 TEST_F(GatewayLoss, TheSameWorkSubmittedAnewEndsTheOrphan) {
@@ -180,6 +220,62 @@ TEST_F(GatewayLoss, AGatewayThatComesBackCancelsWhatItHad) {
   first_->Sweep(clock_.NowUs() + 10'000'000);  // it hears nothing and hangs up
   EXPECT_TRUE(Eventually([&] { return was_lost_.load(); }));
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled().size() == 1; }));
+}
+
+// A run of the work whose gateway was lost.
+class KeptOrphan : public ::testing::Test {
+ protected:
+  std::shared_ptr<RunOutput> Orphan(KeptRuns::Part part) {
+    const auto link = std::make_shared<GatewayLink>(nullptr, 1, 2);
+    EngineRequest request;
+    request.request_id = "a";
+    request.work_id = "work";
+    std::string replaced;
+    auto output = kept_.Keep(request, "a/1", part, link, &replaced);
+    EXPECT_TRUE(kept_.Orphan(*link, 0).empty());
+    return output;
+  }
+  static TokenEvent Event(FinishReason finish) {
+    TokenEvent event;
+    event.ids = {1};
+    event.finish = finish;
+    return event;
+  }
+
+  KeptRuns kept_;
+  const std::shared_ptr<GatewayLink> next_ = std::make_shared<GatewayLink>(nullptr, 1, 3);
+};
+
+TEST_F(KeptOrphan, AnAnswerIsTakenOverOnceItHasItsState) {
+  const auto output = Orphan(KeptRuns::Part::kAnswer);
+  EXPECT_EQ(kept_.num_orphans(), 0);
+  EXPECT_FALSE(kept_.Adopt("work", "b", 1, next_));
+  output->SendEvent("a", 1, Event(FinishReason::kNone));
+  EXPECT_EQ(kept_.num_orphans(), 1);
+  EXPECT_TRUE(kept_.Adopt("work", "b", 1, next_));
+}
+
+TEST_F(KeptOrphan, OnlyAWholeAnswerIsServedAfterItsEnd) {
+  for (const FinishReason finish : {FinishReason::kDeadline, FinishReason::kQueueTimeout,
+                                    FinishReason::kGrammarError, FinishReason::kError}) {
+    Orphan(KeptRuns::Part::kWhole)->SendEvent("a", 1, Event(finish));
+    EXPECT_FALSE(kept_.Adopt("work", "b", 1, next_)) << FinishReasonName(finish);
+    EXPECT_EQ(kept_.num_bytes(), 0);
+  }
+  for (const FinishReason finish : {FinishReason::kStop, FinishReason::kLength}) {
+    Orphan(KeptRuns::Part::kWhole)->SendEvent("a", 1, Event(finish));
+    EXPECT_TRUE(kept_.Adopt("work", "b", 1, next_)) << FinishReasonName(finish);
+    EXPECT_EQ(kept_.num_bytes(), 0);
+  }
+}
+
+// A gateway that waited for too long cancels what it was given and submits the request anew.
+TEST_F(KeptOrphan, OneThatIsForgottenGivesTheIdOfItsRequestBack) {
+  const auto output = Orphan(KeptRuns::Part::kWhole);
+  ASSERT_TRUE(kept_.Adopt("work", "b", 1, next_));
+  EXPECT_EQ(kept_.SubmittedAs("b"), "a");
+  kept_.Forget("a/1");
+  EXPECT_EQ(kept_.SubmittedAs("b"), "b");
 }
 
 TEST(KeptRuns, ARunThatWasTakenOverIsNotKnownByItsOldName) {
@@ -242,6 +338,22 @@ TEST_F(GatewayLoss, AGatewayThatIsAskedAgainUsesTheRunOfTheLostOne) {
   EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
   EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12}));
   EXPECT_EQ(engine_.num_taken(), 1u);
+}
+
+TEST_F(GatewayLoss, ARunThatGoesOnNeedsNoRoomInTheQueue) {
+  Start();
+  SubmitAndLose();
+  ASSERT_TRUE(WaitOrphans(1));
+  std::vector<std::unique_ptr<Worker>> workers;
+  workers.push_back(std::move(second_));
+  Gateway gateway({.max_queued_requests = 0}, std::move(workers), &clock_);
+  TokenCollector other;
+  EXPECT_EQ(gateway.Submit(Request("c", "other"), other.Sink()).code(),
+            StatusCode::kResourceExhausted);
+  ASSERT_TRUE(gateway.Submit(Request("b"), out_.Sink()).ok());
+  engine_.Send(0, 2, {12}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(out_.ids(), (std::vector<int32_t>{10, 11, 12}));
 }
 
 TEST_F(GatewayLoss, AWorkerThatDrainsKeepsNothing) {
