@@ -72,6 +72,33 @@ Gateway::~Gateway() {
 
 Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   if (draining()) return Unavailable("the server is draining");
+  const auto live = std::make_shared<LiveRequest>(std::move(request), std::move(sink));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!live_.emplace(live->id(), live).second) {
+      return InvalidRequest("request id '" + live->id() + "' is already live");
+    }
+  }
+  // A run that goes on anyway takes no room and waits for nothing.
+  Status status = Adopt(live);
+  if (status.code() == StatusCode::kNotFound) {
+    status = CheckRoom(live->request());
+    if (status.ok()) status = DispatchFirst(live);
+  }
+  if (status.code() == StatusCode::kCancelled) {
+    // Cancelled by another thread before a worker knew of it: the sink still hears the end.
+    {
+      const std::lock_guard lock(mutex_);
+      lost_.push_back(live);
+    }
+    changed_.notify_all();
+    return OkStatus();
+  }
+  if (!status.ok()) Forget(live);
+  return status;
+}
+
+Status Gateway::CheckRoom(const EngineRequest& request) {
   int32_t waiting = 0;
   const auto workers = workers_.list();
   for (const auto& worker : *workers) waiting += worker->Load().waiting;
@@ -85,33 +112,16 @@ Status Gateway::Submit(EngineRequest request, TokenSink sink) {
     return ResourceExhausted("the request would wait about " +
                              std::to_string(std::llround(*wait_s)) + " s, longer than it may");
   }
-  DI_RETURN_IF_ERROR(CheckPromise(request));
-  const auto live = std::make_shared<LiveRequest>(std::move(request), std::move(sink));
-  {
-    const std::lock_guard lock(mutex_);
-    if (!live_.emplace(live->id(), live).second) {
-      return InvalidRequest("request id '" + live->id() + "' is already live");
-    }
+  return CheckPromise(request);
+}
+
+Status Gateway::DispatchFirst(const LivePtr& live) {
+  Status status = Unavailable("no worker is in reach");
+  const size_t num_workers = workers_.list()->size();
+  for (size_t tries = 0; tries < num_workers; ++tries) {
+    status = Dispatch(live);
+    if (status.code() != StatusCode::kUnavailable) break;
   }
-  Status status = Adopt(live);
-  if (status.code() == StatusCode::kNotFound) {
-    status = Unavailable("no worker is in reach");
-    // A worker that is lost just now leaves the choice among the others.
-    for (size_t tries = 0; tries < workers->size(); ++tries) {
-      status = Dispatch(live);
-      if (status.code() != StatusCode::kUnavailable) break;
-    }
-  }
-  if (status.code() == StatusCode::kCancelled) {
-    // Cancelled by another thread before a worker knew of it: the sink still hears the end.
-    {
-      const std::lock_guard lock(mutex_);
-      lost_.push_back(live);
-    }
-    changed_.notify_all();
-    return OkStatus();
-  }
-  if (!status.ok()) Forget(live);
   return status;
 }
 
@@ -170,7 +180,7 @@ int64_t Gateway::ExpectedTokens(const LiveRequest& request) const {
 
 LiveRequest::Placement Gateway::Place(const LiveRequest& request) {
   // A choice that shares its prompt goes where that runs.
-  if (!request.branch_of().empty() && request.attempt() == 0) {
+  if (!request.branch_of().empty() && request.num_attempts() == 0) {
     LivePtr leader;
     {
       const std::lock_guard lock(mutex_);
@@ -254,7 +264,7 @@ Status Gateway::Adopt(const LivePtr& live) {
     const Status status =
         worker->Adopt(*request, SinkOf(live, request->attempt, LiveRequest::Leg::kWhole));
     if (!status.ok()) {
-      live->Abandon(request->attempt);
+      live->Withdraw(request->attempt);
       continue;
     }
     {
@@ -276,7 +286,7 @@ Status Gateway::Dispatch(const LivePtr& live) {
   const uint32_t attempt = request->attempt;
   {
     const std::lock_guard lock(mutex_);
-    if (attempt > 1) ++counters_.redispatched;
+    if (live->num_attempts() > 1) ++counters_.redispatched;
     if (request->resume) ++counters_.migrated;
     if (placement.prefill != nullptr) ++counters_.hand_offs;
   }
@@ -376,7 +386,7 @@ void Gateway::RetryWaiting(int64_t now_us) {
           DeadlineExceeded("the deadline of the request passed"));
       return true;
     }
-    const bool gives_up = request.attempt() >= static_cast<uint32_t>(options_.max_attempts) ||
+    const bool gives_up = request.num_attempts() >= static_cast<uint32_t>(options_.max_attempts) ||
                           now_us - w.since_us > options_.recovery_us;
     const Status status =
         gives_up ? Unavailable("the request lost its worker") : Dispatch(w.request);

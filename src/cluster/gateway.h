@@ -94,6 +94,8 @@ class Gateway {
     int64_t since_us = 0;
   };
 
+  // Whether a request that nobody runs yet may wait and run.
+  Status CheckRoom(const EngineRequest& request);
   // Where the request would run now; both null when nowhere.
   LiveRequest::Placement Place(const LiveRequest& request);
   // Whether it would keep what is promised to its class.
@@ -102,6 +104,8 @@ class Gateway {
   Status Adopt(const LivePtr& request);
   // Begins an attempt. unavailable when no worker takes it.
   Status Dispatch(const LivePtr& request);
+  // The first one: a worker that is lost just now leaves the choice among the others.
+  Status DispatchFirst(const LivePtr& request);
   TokenSink SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg);
   void OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg, TokenEvent event);
   void Forget(const LivePtr& request);

@@ -12,7 +12,7 @@ std::optional<EngineRequest> LiveRequest::Begin(const Placement& placement) {
   handed_off_ = false;
   EngineRequest request = request_;
   request.attempt = ++attempt_;
-  if (attempt_ > 1) request.branch_of.clear();
+  if (++num_attempts_ > 1) request.branch_of.clear();
   if (ids_.empty()) return request;
   request.queue_deadline_us = request.first_token_deadline_us = 0;
   request.resume.emplace();
@@ -27,6 +27,12 @@ void LiveRequest::Abandon(uint32_t attempt) {
   if (attempt != attempt_) return;
   running_ = false;
   placement_ = {};
+}
+
+void LiveRequest::Withdraw(uint32_t attempt) {
+  Abandon(attempt);
+  const std::lock_guard lock(mutex_);
+  --num_attempts_;
 }
 
 bool LiveRequest::Trim(TokenEvent* event) const {
@@ -138,9 +144,9 @@ LiveRequest::Placement LiveRequest::placement() const {
   return placement_;
 }
 
-uint32_t LiveRequest::attempt() const {
+uint32_t LiveRequest::num_attempts() const {
   const std::lock_guard lock(mutex_);
-  return attempt_;
+  return num_attempts_;
 }
 
 bool LiveRequest::cancelled() const {

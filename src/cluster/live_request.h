@@ -36,6 +36,7 @@ class LiveRequest {
     std::shared_ptr<Worker> decode;
   };
 
+  const EngineRequest& request() const { return request_; }  // as it was submitted
   const std::string& id() const { return request_.request_id; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt_ids.size()); }
   int64_t deadline_us() const { return request_.deadline_us; }
@@ -49,6 +50,8 @@ class LiveRequest {
   std::optional<EngineRequest> Begin(const Placement& placement);
   // Takes the attempt back, which no worker accepted.
   void Abandon(uint32_t attempt);
+  // The same for one that only asked a worker whether it has the run: it does not count.
+  void Withdraw(uint32_t attempt);
 
   // before_last runs just before the sink is told of the end.
   Outcome OnEvent(uint32_t attempt, Leg leg, TokenEvent event,
@@ -62,8 +65,8 @@ class LiveRequest {
   Placement placement() const;
   // Forgets its workers, which hold it by their sinks; nothing else changes.
   void LetGo();
-  uint32_t attempt() const;
-  bool started() const;  // the client has got a token
+  uint32_t num_attempts() const;  // those that count
+  bool started() const;           // the client has got a token
   bool cancelled() const;
 
  private:
@@ -80,7 +83,8 @@ class LiveRequest {
   RequestCounters counters_;
   SequenceOrigin origin_;
   Placement placement_;
-  uint32_t attempt_ = 0;
+  uint32_t attempt_ = 0;  // its number, which is never used again
+  uint32_t num_attempts_ = 0;
   bool running_ = false;
   bool handed_off_ = false;  // the prefill leg has ended well
   bool compiled_ = false;    // the client knows that its grammar is

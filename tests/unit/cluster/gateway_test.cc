@@ -21,6 +21,14 @@ class RecordingWorker final : public Worker {
     submitted.push_back(request.request_id);
     return answer;
   }
+  Status SubmitDecode(EngineRequest request, TokenSink) override {
+    answers.push_back(request.request_id);
+    return answer;
+  }
+  Status SubmitPrefill(EngineRequest request, const std::string&, TokenSink) override {
+    prompts.push_back(request.request_id);
+    return answer;
+  }
   void Cancel(std::string_view request_id) override { cancelled.emplace_back(request_id); }
   LoadReport Load() const override { return load; }
   bool healthy() const override { return is_healthy; }
@@ -32,7 +40,7 @@ class RecordingWorker final : public Worker {
   bool is_healthy = true;
   EngineStatistics statistics;
   Status answer;
-  std::vector<std::string> submitted, cancelled;
+  std::vector<std::string> submitted, answers, prompts, cancelled;
   std::vector<int64_t> drained_until;
 };
 
@@ -151,6 +159,29 @@ TEST_F(GatewayTest, GivesNoAnswersToWorkersWithoutADecoder) {
   EXPECT_EQ(workers_[1]->submitted.size(), 1u);
   workers_[1]->load.draining = true;
   EXPECT_EQ(Submit("b").code(), StatusCode::kUnavailable);
+}
+
+TEST_F(GatewayTest, GivesPromptsToWorkersWithoutADecoder) {
+  Start(2, {});
+  workers_[0]->its_info.encoder_only = true;
+  workers_[0]->its_info.role = WorkerRole::kPrefill;
+  workers_[1]->its_info.role = WorkerRole::kDecode;
+  EXPECT_TRUE(Submit("a").ok());
+  EXPECT_EQ(workers_[0]->prompts, std::vector<std::string>{"a"});
+  EXPECT_EQ(workers_[1]->answers, std::vector<std::string>{"a"});
+  EXPECT_TRUE(workers_[1]->submitted.empty());
+}
+
+// More workers than a request may have attempts hold runs of lost gateways, and none has this one.
+TEST_F(GatewayTest, QueriesForRunsAreNoAttempts) {
+  Start(9, {.max_attempts = 8});
+  for (RecordingWorker* worker : workers_) worker->load.orphans = 1;
+  EngineRequest request;
+  request.request_id = "a";
+  request.work_id = "work";
+  EXPECT_TRUE(gateway_->Submit(std::move(request), [](TokenEvent) {}).ok());
+  EXPECT_EQ(workers_[0]->submitted, std::vector<std::string>{"a"});
+  EXPECT_EQ(gateway_->counters().redispatched, 0);
 }
 
 TEST_F(GatewayTest, SkipsWorkersThatDrain) {
