@@ -22,6 +22,7 @@ QueueSnapshot QueueSum::Add(std::span<const WorkerQueue> workers) {
     const QueueSnapshot& now = worker.now;
     sum.waiting += now.waiting;
     sum.waiting_prompt_tokens += now.waiting_prompt_tokens;
+    if (worker.incarnation == 0) continue;
     if (const auto it = last_.find(worker.incarnation); it != last_.end()) {
       started_ += std::max<int64_t>(0, now.started - it->second.started);
       prefill_rows_ += std::max<int64_t>(0, now.prefill_rows - it->second.prefill_rows);

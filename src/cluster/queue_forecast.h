@@ -20,7 +20,7 @@ struct QueueSnapshot {
 
 // The queue of one process of a worker.
 struct WorkerQueue {
-  uint64_t incarnation = 0;
+  uint64_t incarnation = 0;  // 0: it has not told yet what it has done
   QueueSnapshot now;
 };
 

@@ -99,5 +99,14 @@ TEST(QueueSum, WorkersThatComeAndGoMakeNoJumps) {
   EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{3, b}}).started, 17) << "one began anew";
 }
 
+TEST(QueueSum, AWorkerThatHasToldNothingYetDoesNotBeginAtZero) {
+  QueueSum sum;
+  QueueSnapshot now;
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{0, now}}).started, 0);
+  now.started = 5000;
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{0, now}}).started, 0) << "of no known process";
+  EXPECT_EQ(sum.Add(std::vector<WorkerQueue>{{7, now}}).started, 0) << "what was before counts not";
+}
+
 }  // namespace
 }  // namespace deepinfer
