@@ -150,7 +150,7 @@ void Engine::KeepStepTimes() const {
 
 Status Engine::Submit(EngineRequest request, TokenSink sink) {
   DI_RETURN_IF_ERROR(ValidateRequest(request, vocab_size_, max_model_len_));
-  DI_RETURN_IF_ERROR(CheckResumePoint(*state_.model, request));
+  DI_RETURN_IF_ERROR(CheckResumePoint(state_, request));
   const bool leaves_decoder =
       request.hand_off == HandOffProfile::kEncoder || request.hand_off == HandOffProfile::kTail;
   if (state_.model->options().part == ModelPart::kEncoder && (!leaves_decoder || request.resume)) {

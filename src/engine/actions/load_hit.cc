@@ -46,10 +46,15 @@ std::optional<SwaSnapshot> FindSnapshot(EngineState& state, const Sequence& s, i
 
 }  // namespace
 
+int32_t DecoderOrigin(const EngineState& state, const EngineRequest& request) {
+  const bool full =
+      request.sampling.prompt_logprobs || state.options.decoder_tail == DecoderTail::kFull;
+  const auto prompt = static_cast<int32_t>(request.prompt_ids.size());
+  return full ? 0 : std::max(0, prompt - state.memory->geometry().keep_rows);
+}
+
 void SetTail(const EngineState& state, Sequence& s) {
-  const bool full = s.wants_prompt_logprobs() || state.options.decoder_tail == DecoderTail::kFull;
-  const int32_t keep = full ? s.prompt_len : state.memory->geometry().keep_rows;
-  s.cache.decoder_origin = std::max(0, s.prompt_len - keep);
+  s.cache.decoder_origin = DecoderOrigin(state, s.request);
   s.cache.decoder_from = s.cache.decoder_floor = s.cache.decoder_origin;
 }
 

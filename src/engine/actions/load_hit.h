@@ -26,7 +26,8 @@ HitProbe ProbeHit(EngineState& state, Sequence& s);
 // probe, when the pool has changed since; then the next plan knows better.
 bool Admit(EngineState& state, Sequence& s);
 
-// Which rows of the prompt run the decoder layers (model.md §13.1).
+// The first row of the prompt that runs the decoder layers (model.md §13.1).
+int32_t DecoderOrigin(const EngineState& state, const EngineRequest& request);
 void SetTail(const EngineState& state, Sequence& s);
 
 }  // namespace deepinfer

@@ -9,24 +9,35 @@
 
 namespace deepinfer {
 
-Status CheckResumePoint(const Model& model, const EngineRequest& request) {
+Status CheckResumePoint(const EngineState& state, const EngineRequest& request) {
   if (!request.resume) return OkStatus();
   const ResumePoint& from = *request.resume;
   const auto prompt = static_cast<int64_t>(request.prompt_ids.size());
   DI_RETURN_IF_ERROR(ValidateOrigin(from.origin, request.prompt_ids.size()));
   if (from.image.empty()) return OkStatus();
-  // The row of the last token is still to run.
-  const int64_t decided = prompt + static_cast<int64_t>(from.ids.size()) - 1;
-  const bool positions_fit =
-      from.ids.empty() ? from.positions > 0 && from.positions <= prompt : from.positions == decided;
-  const int64_t keep = model.config().decoder_keep_rows();
-  const bool cut_fits = from.num_cut_rows == 0 ? from.positions < prompt || !from.ids.empty()
-                                               : from.ids.empty() && from.positions == prompt &&
-                                                     from.num_cut_rows == std::min(prompt, keep);
+  bool fits = false;
+  if (!from.ids.empty()) {
+    // The row of the last token is still to run.
+    const int64_t decided = prompt + static_cast<int64_t>(from.ids.size()) - 1;
+    fits = from.positions == decided && from.num_cut_rows == 0;
+  } else {
+    // Rows of the decoder tail run here, all of them.
+    const int32_t origin = DecoderOrigin(state, request);
+    fits = from.num_cut_rows == 0
+               ? from.positions > 0 && from.positions == origin
+               : from.positions == prompt && from.num_cut_rows == prompt - origin;
+  }
+  if (!fits) {
+    return InvalidRequest("the image of the sequence ends at position " +
+                          std::to_string(from.positions) + " with " +
+                          std::to_string(from.num_cut_rows) +
+                          " rows at the cut, which is not where this engine goes on");
+  }
+  const Model& model = *state.model;
   const int64_t want = LayoutOfImage(model.layout(), from.positions).size_bytes() +
                        from.num_cut_rows * CutRowBytes(model);
   const auto got = static_cast<int64_t>(from.image.size());
-  if (positions_fit && cut_fits && got == want) return OkStatus();
+  if (got == want) return OkStatus();
   return InvalidRequest("the image of the sequence has " + std::to_string(got) + " bytes, " +
                         std::to_string(from.positions) + " positions take " + std::to_string(want));
 }

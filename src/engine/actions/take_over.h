@@ -7,9 +7,10 @@
 
 namespace deepinfer {
 
-// invalid_request when the origin is nonsense, or the image does not have the size of the positions
-// it stands for.
-Status CheckResumePoint(const Model& model, const EngineRequest& request);
+// invalid_request when the origin is nonsense, the image does not have the size of the positions it
+// stands for, or these are not where this engine would go on. Reads what never changes of the
+// state.
+Status CheckResumePoint(const EngineState& state, const EngineRequest& request);
 
 // Precondition: request.resume holds a checked resume point. invalid_request when the grammar of
 // the request does not allow the tokens produced so far.

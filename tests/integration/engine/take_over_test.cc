@@ -210,6 +210,34 @@ TEST_P(SplitBelowTheDecoder, LeavesAPromptThatIsAllTailToTheOther) {
   EXPECT_TRUE(last.image.empty());
 }
 
+// Rows between its end and what this engine would run next never ran, or no row of it did.
+TEST_P(SplitBelowTheDecoder, IsRefusedWhereAnotherRowComesNext) {
+  StartEncoder({});
+  const TokenEvent last = Prefill(Whole("prefill"));
+  const auto submit = [this](EngineRequest request) {
+    return engine_->Submit(std::move(request), [](TokenEvent) {}).code();
+  };
+  EngineOptions full;
+  full.decoder_tail = DecoderTail::kFull;
+  Start(full, 512);
+  EXPECT_EQ(submit(GoOn(Whole("full"), last)), StatusCode::kInvalidRequest);
+  Start({}, 512);
+  EngineRequest all_rows = Whole("logprobs");
+  all_rows.sampling.prompt_logprobs = true;
+  EXPECT_EQ(submit(GoOn(std::move(all_rows), last)), StatusCode::kInvalidRequest);
+  const Model& model = *model_->get();
+  for (const auto& [positions, cut_rows] :
+       {std::pair(1, 0), {159, 0}, {161, 0}, {299, 0}, {300, 139}, {300, 141}, {160, 140}}) {
+    EngineRequest request = GoOn(Whole("forged"), last);
+    request.resume->positions = positions;
+    request.resume->num_cut_rows = cut_rows;
+    request.resume->image.resize(static_cast<size_t>(
+        LayoutOfImage(model.layout(), positions).size_bytes() + cut_rows * CutRowBytes(model)));
+    EXPECT_EQ(submit(std::move(request)), StatusCode::kInvalidRequest)
+        << positions << " " << cut_rows;
+  }
+}
+
 // Memory for the image was short: everything runs again, with the same answer.
 TEST_P(SplitBelowTheDecoder, SurvivesTheLossOfItsImage) {
   Start({}, 512);
