@@ -84,6 +84,8 @@ std::optional<TokenEvent> ProcessPrefill(EngineState& state, StepItem* item) {
   if (s.num_generated == 0) s.counters.prefill_us = now_us - s.schedule.started_us;
   if (s.computed < s.prefill_end()) return std::nullopt;
   s.rebuild_end = 0;
+  // Megabytes that no row reads any more; those of a prompt that is handed over leave with it.
+  if (!s.hands_over_undecided()) s.device.cut_rows = std::vector<float>();
   if (s.state != SequenceState::kParking) s.state = SequenceState::kRunning;
   if (!item->decides_token) return std::nullopt;
   s.schedule.prefilled_us = now_us;

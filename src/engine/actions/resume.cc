@@ -65,7 +65,7 @@ void PlanRebuild(EngineState& state, Sequence& s) {
   const int32_t hit = CountIndexed(state, s) * kBlockTokens;
   const RebuildRows rows = RowsToRebuild(state, s, hit);
   // What was computed of the decoder tail elsewhere belongs to the state that is lost.
-  if (!s.hands_over_undecided()) s.device.cut_rows.clear();
+  if (!s.hands_over_undecided()) s.device.cut_rows = std::vector<float>();
   c.image_positions = 0;
   c.write_from = hit;
   c.window_floor = rows.window_floor;
