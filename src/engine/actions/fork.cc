@@ -64,7 +64,8 @@ bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
 bool CanShare(const Sequence& leader, const Sequence& branch) {
   return !IsTerminal(leader.state) && leader.launched < leader.prompt_len &&
          !leader.wants_prompt_logprobs() && !branch.wants_prompt_logprobs() &&
-         !branch.hands_over_undecided() &&
+         // Below the decoder there is no state to continue from.
+         !leader.hands_over_undecided() && !branch.hands_over_undecided() &&
          leader.request.cache_scope == branch.request.cache_scope &&
          leader.request.prompt_ids == branch.request.prompt_ids;
 }

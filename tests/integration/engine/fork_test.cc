@@ -51,6 +51,19 @@ TEST_F(Forking, EightBranchesEqualEightSingleRuns) {
   }
 }
 
+TEST_F(Forking, ALeaderThatIsHandedOverBelowTheDecoderSharesNothing) {
+  Start(Options());
+  std::vector<EngineRequest> choices = Choices(200, 2, 12);
+  choices[1].branch_of.clear();
+  const auto want = Run(std::move(choices[1]));
+  Start(Options());
+  choices = Choices(200, 2, 12);
+  choices[0].hand_off = HandOffProfile::kEncoder;
+  const auto got = RunTogether(std::move(choices));
+  EXPECT_EQ(got[0]->Wait().finish, FinishReason::kHandedOff);
+  ExpectSameAnswer(*got[1], *want);
+}
+
 TEST_F(Forking, BranchesOutliveTheirLeader) {
   Start(Options());
   std::vector<EngineRequest> choices = Choices(200, 3, 20);
