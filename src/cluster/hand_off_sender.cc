@@ -40,6 +40,8 @@ void HandOffSender::Cancel(const std::string& run) {
 }
 
 bool HandOffSender::IsIdle(Link* link, int64_t now_us) const {
+  const std::unique_lock lock(link->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
   const bool used = link->connection != nullptr && link->connection.use_count() > 1;
   if (used) {
     link->idle_since_us = 0;
