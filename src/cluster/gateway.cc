@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -157,15 +158,37 @@ struct Gateway::Candidates {
     return some;
   }
 
-  // Prefill workers whose states a decode worker takes: they move only within a revision.
-  std::vector<RouteCandidate> PrefillWithPartner() const {
-    std::set<std::string_view> taken;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i].usable && infos[i].role == WorkerRole::kDecode) taken.insert(infos[i].revision);
-    }
-    std::vector<RouteCandidate> some = Of(WorkerRole::kPrefill, nullptr);
+  // Where a hand-off may go or come from: states move only within a revision and one
+  // decoder tail, and prompts that are handed over by the store only between workers that share it.
+  using Meeting = std::tuple<std::string_view, bool, std::string_view>;
+  static Meeting MeetingOf(const WorkerInfo& worker, bool by_store) {
+    return {worker.revision, worker.full_decoder_tail,
+            by_store ? std::string_view(worker.kv_root) : std::string_view()};
+  }
+
+  // Decode workers that take what this prefill worker hands over.
+  std::vector<RouteCandidate> PartnersOf(const WorkerInfo& prefill) const {
+    const bool by_store = prefill.hands_over_by_store;
+    std::vector<RouteCandidate> some = ForAnswers(WorkerRole::kDecode, &prefill.revision);
     for (size_t i = 0; i < some.size(); ++i) {
-      some[i].usable = some[i].usable && taken.contains(infos[i].revision);
+      some[i].usable =
+          some[i].usable && MeetingOf(infos[i], by_store) == MeetingOf(prefill, by_store);
+    }
+    return some;
+  }
+
+  // Prefill workers that a decode worker takes something from.
+  std::vector<RouteCandidate> PrefillWithPartner() const {
+    std::vector<RouteCandidate> some = ForAnswers(WorkerRole::kDecode, nullptr);
+    std::set<Meeting> taken;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!some[i].usable) continue;
+      for (const bool by_store : {false, true}) taken.insert(MeetingOf(infos[i], by_store));
+    }
+    some = Of(WorkerRole::kPrefill, nullptr);
+    for (size_t i = 0; i < some.size(); ++i) {
+      some[i].usable =
+          some[i].usable && taken.contains(MeetingOf(infos[i], infos[i].hands_over_by_store));
     }
     return some;
   }
@@ -195,17 +218,16 @@ LiveRequest::Placement Gateway::Place(const LiveRequest& request) {
   const Candidates candidates(workers_.list());
   const int64_t tokens = ExpectedTokens(request);
   // The first of these roles that has a usable worker.
-  const auto decode = [&](std::initializer_list<WorkerRole> order, const std::string* revision) {
+  const auto decode = [&](std::initializer_list<WorkerRole> order) {
     for (const WorkerRole role : order) {
-      const auto index = ChooseDecode(candidates.ForAnswers(role, revision), tokens);
+      const auto index = ChooseDecode(candidates.ForAnswers(role, nullptr), tokens);
       if (index) return (*candidates.workers)[*index];
     }
     return std::shared_ptr<Worker>();
   };
   // What has begun continues from its tokens on one worker.
   if (request.started()) {
-    return {nullptr,
-            decode({WorkerRole::kDecode, WorkerRole::kAll, WorkerRole::kPrefill}, nullptr)};
+    return {nullptr, decode({WorkerRole::kDecode, WorkerRole::kAll, WorkerRole::kPrefill})};
   }
   uint64_t random = 0;
   {
@@ -215,10 +237,10 @@ LiveRequest::Placement Gateway::Place(const LiveRequest& request) {
   const auto prefill =
       ChoosePrefill(candidates.PrefillWithPartner(), request.prompt_tokens(), random);
   if (prefill) {
-    return {(*candidates.workers)[*prefill],
-            decode({WorkerRole::kDecode}, &candidates.infos[*prefill].revision)};
+    const auto partner = ChooseDecode(candidates.PartnersOf(candidates.infos[*prefill]), tokens);
+    if (partner) return {(*candidates.workers)[*prefill], (*candidates.workers)[*partner]};
   }
-  return {nullptr, decode({WorkerRole::kAll, WorkerRole::kDecode, WorkerRole::kPrefill}, nullptr)};
+  return {nullptr, decode({WorkerRole::kAll, WorkerRole::kDecode, WorkerRole::kPrefill})};
 }
 
 Status Gateway::CheckPromise(const EngineRequest& request) {

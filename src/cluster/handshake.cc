@@ -28,6 +28,8 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_cut_row_bytes(info.cut_row_bytes);
   hello->set_kv_root(info.kv_root);
   hello->set_encoder_only(info.encoder_only);
+  hello->set_full_decoder_tail(info.full_decoder_tail);
+  hello->set_hands_over_by_store(info.hands_over_by_store);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
   hello->set_revision(info.revision);
@@ -49,6 +51,8 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.cut_row_bytes = hello.cut_row_bytes();
   info.kv_root = hello.kv_root();
   info.encoder_only = hello.encoder_only();
+  info.full_decoder_tail = hello.full_decoder_tail();
+  info.hands_over_by_store = hello.hands_over_by_store();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();
@@ -78,6 +82,10 @@ std::string WhyRefused(const wire::Hello& hello, const WorkerInfo& own) {
   }
   if (hello.revision() != own.revision && ParseWorkerRole(hello.role())) {
     return differs("revisions", hello.revision(), own.revision);
+  }
+  if (hello.full_decoder_tail() != own.full_decoder_tail && ParseWorkerRole(hello.role())) {
+    const auto tail = [](bool full) { return full ? "full" : "compact"; };
+    return differs("decoder tails", tail(hello.full_decoder_tail()), tail(own.full_decoder_tail));
   }
   const auto& sections = hello.kv_section_bytes();
   if (hello.kv_slot_bytes() != own.kv_slot_bytes || hello.kv_block_bytes() != own.kv_block_bytes ||

@@ -22,6 +22,7 @@ InProcessWorker::InProcessWorker(std::string model_name, Model* model,
   info_.cut_row_bytes = CutRowBytes(*model);
   info_.kv_root = std::move(kv_root);
   info_.encoder_only = model->options().part == ModelPart::kEncoder;
+  info_.full_decoder_tail = engine_->decoder_tail() == DecoderTail::kFull;
   info_.incarnation = NewIncarnation();
 }
 

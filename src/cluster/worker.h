@@ -41,8 +41,10 @@ struct WorkerInfo {
   int64_t kv_block_bytes = 0;
   std::vector<int64_t> kv_section_bytes;  // of a block, one for each KV source
   int64_t cut_row_bytes = 0;              // of a row between encoder and decoder
-  std::string kv_root;        // equal on workers that share a persistent cache; empty: none
-  bool encoder_only = false;  // holds the layers below the decoder: no answers run here
+  std::string kv_root;               // equal on workers that share a persistent cache; empty: none
+  bool encoder_only = false;         // holds the layers below the decoder: no answers run here
+  bool full_decoder_tail = false;    // all rows of a prompt run the decoder
+  bool hands_over_by_store = false;  // its prompts: only to workers that share its kv_root
   // Of a worker in another process.
   std::string endpoint;
   uint64_t incarnation = 0;

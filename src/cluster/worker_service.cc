@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kLastWord{15};
 WorkerInfo InfoOf(const Worker& worker, const WorkerServiceOptions& options) {
   WorkerInfo info = worker.info();
   info.revision = options.revision;
+  info.hands_over_by_store = options.profile == HandOffProfile::kStore;
   return info;
 }
 

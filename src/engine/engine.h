@@ -47,6 +47,7 @@ class Engine {
   ~Engine();
 
   int32_t max_model_len() const { return max_model_len_; }
+  DecoderTail decoder_tail() const { return state_.options.decoder_tail; }
 
   // Contract of Worker::Submit, Cancel, Drain (cluster/worker.h).
   Status Submit(EngineRequest request, TokenSink sink);

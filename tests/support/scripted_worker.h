@@ -64,6 +64,15 @@ class ScriptedWorker final : public Worker {
     const std::lock_guard lock(mutex_);
     load_.ready = ready;
   }
+  void SetStore(std::string kv_root, bool hands_over_by_store) {
+    const std::lock_guard lock(mutex_);
+    info_.kv_root = std::move(kv_root);
+    info_.hands_over_by_store = hands_over_by_store;
+  }
+  void SetEncoderOnly() {
+    const std::lock_guard lock(mutex_);
+    info_.encoder_only = true;
+  }
   void SetRevision(std::string revision) {
     const std::lock_guard lock(mutex_);
     info_.revision = std::move(revision);

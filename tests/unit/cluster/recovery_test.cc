@@ -190,6 +190,24 @@ TEST_F(Recovery, PromptAndAnswerStayWithinOneRevision) {
   EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 
+TEST_F(Recovery, WhoHandsOverByTheStoreMeetsThoseThatShareIt) {
+  Start({kPrefill, kDecode, kDecode});
+  workers_[0]->SetStore("one", true);
+  workers_[1]->SetStore("another", false);
+  workers_[2]->SetStore("one", false);
+  workers_[2]->SetRunning(9);
+  Submit();
+  EXPECT_EQ(workers_[0]->kinds(), std::vector<std::string>{"prefill for decode"});
+  EXPECT_EQ(workers_[2]->kinds(), std::vector<std::string>{"decode"});
+  // Without a partner it gets nothing.
+  workers_[2]->SetReady(false);
+  workers_[2]->Lose(0);
+  ASSERT_TRUE(WaitTaken(1, 1));
+  EXPECT_EQ(workers_[1]->kinds(), std::vector<std::string>{"run"});
+  workers_[1]->Send(0, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+}
+
 TEST_F(Recovery, OneKindOfWorkerServesAloneWhenTheOtherIsGone) {
   Start({kPrefill, kDecode});
   workers_[0]->SetReady(false);
