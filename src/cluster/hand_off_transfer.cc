@@ -138,8 +138,9 @@ void HandOffTransfer::Complete(TokenEvent last, Done done) {
     }
     over = stopped_.ok() ? Unavailable("the hand-off is over") : stopped_;
   }
-  done(over);
+  // Whoever waits for done may end the sender at once.
   sender_->Forget(this);
+  done(over);
 }
 
 void HandOffTransfer::Abandon() {
