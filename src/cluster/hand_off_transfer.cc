@@ -83,6 +83,7 @@ void HandOffTransfer::AddBlocks(int32_t first_block, const std::vector<const std
 
 void HandOffTransfer::OnBlocks(StateBlocks blocks) {
   const std::lock_guard lock(mutex_);
+  parked_ = false;
   if (over_ || !stopped_.ok() || blocks.first_block != num_offered_) return;
   Lay(blocks.positions, blocks.num_cut_rows, sender_->own().kv_slot_bytes);
   num_offered_ += static_cast<int32_t>(blocks.blocks.size());
@@ -124,6 +125,7 @@ void HandOffTransfer::Complete(TokenEvent last, Done done) {
   {
     const std::lock_guard lock(mutex_);
     if (stopped_.ok() && !over_) {
+      parked_ = false;
       last_ = std::move(last);
       done_ = std::move(done);
       completed_at_ = steady_clock::now();

@@ -103,7 +103,7 @@ class HandOffTransfer final : public StateSink,
   std::optional<TokenEvent> last_;  // once the prompt is done
   std::chrono::steady_clock::time_point completed_at_;
   Done done_;
-  bool parked_ = false;  // the prompt, at some time
+  bool parked_ = false;  // the prompt, as of now
   bool started_ = false;
   std::atomic<bool> over_{false};  // the work has ended; written under the lock
   Status stopped_;                 // from outside
