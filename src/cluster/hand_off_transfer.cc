@@ -172,6 +172,7 @@ void HandOffTransfer::Start() {
     sender_->NoteStart(shared_from_this());
   } catch (const std::system_error&) {
     stopped_ = Unavailable("the worker may start no more threads");
+    push_.LetGoAll();
   }
 }
 
