@@ -252,6 +252,9 @@ Result<wire::Ticket> HandOffTransfer::Reserve(HandOffConnection* connection,
       return Unavailable("worker " + target_.endpoint + " does not answer");
     }
     if (ended()) return stopped_.ok() ? lost_ : stopped_;
+    if (ticket_->refused().empty() && ticket_->profile() != reserve->profile()) {
+      return Unavailable("worker " + target_.endpoint + " grants another profile");
+    }
     const auto limit = ticket_->no_room() ? kRoomLimit : kAnnounceLimit;
     const bool late = last_ && steady_clock::now() > std::max(completed_at_, began) + limit;
     // Blocks of a prompt without memory must not wait here for somebody else's.
