@@ -167,6 +167,11 @@ void WorkerService::OnDrain(int64_t within_us) {
 void WorkerService::OnSetRole(const std::string& name) {
   const std::optional<WorkerRole> role = ParseWorkerRole(name);
   if (!role) return;
+  if (own_.encoder_only && *role != WorkerRole::kPrefill) {
+    Log(LogLevel::kWarning, "worker.role_refused",
+        {{"role", name}, {"reason", "it holds the layers below the decoder only"}});
+    return;
+  }
   // What runs goes on: a role only says what gateways give it from now on.
   role_ = *role;
   Log(LogLevel::kInfo, "worker.role", {{"role", name}});
