@@ -142,6 +142,7 @@ ExtentOutcome LandingTable::Store(const Extent& extent, const std::function<Stat
                                   const std::function<void()>* interrupt) {
   const LandingPtr landing = Begin(extent, interrupt);
   if (landing == nullptr) return ExtentOutcome::kRefused;
+  if (options_.before_fill) options_.before_fill();
   const bool filled = fill(*landing).ok();
   const std::span<std::byte> to =
       std::span(landing->bytes)

@@ -35,6 +35,8 @@ struct LandingOptions {
   // copying pair busy while acknowledgements travel.
   int64_t window_bytes = 16 * kExtentBytes;
   int64_t lease_us = 10'000'000;
+  // Called by a writer before its bytes come; empty but in tests of faults.
+  std::function<void()> before_fill = nullptr;
 };
 
 struct LandingGrant {

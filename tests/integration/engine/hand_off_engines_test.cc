@@ -69,11 +69,12 @@ class Node {
   }
   RemoteWorker* operator->() { return remote_.get(); }
   HandOffCounters counters() const { return remote_->Load().hand_offs; }
-  bool holds_nothing() const {
+  // After so many states were sent, and so many taken.
+  bool holds_nothing_after(int64_t sent, int64_t taken) const {
     const HandOffCounters c = counters();
     const EngineStatistics s = worker_->Statistics();
-    return c.pins_acquired == c.pins_released && c.tickets_granted == c.tickets_released &&
-           s.running == 0 && s.blocks_used == 0 && s.slots_used == 0;
+    return c.pins_acquired == sent && c.pins_released == sent && c.tickets_granted == taken &&
+           c.tickets_released == taken && s.running == 0 && s.blocks_used == 0 && s.slots_used == 0;
   }
   EngineStatistics statistics() const { return worker_->Statistics(); }
 
@@ -118,6 +119,11 @@ class HandOffEngines : public EngineTest, public ::testing::WithParamInterface<H
     for (int i = 0; i < kNumRequests; ++i) {
       const auto at = static_cast<size_t>(i);
       ASSERT_TRUE((*decode_)->SubmitDecode(Request(i), answers[at].Sink()).ok());
+    }
+    // A prompt that gives up its memory before its answer is announced runs elsewhere.
+    ASSERT_TRUE(Eventually([&] { return (*decode_)->Load().running == kNumRequests; }));
+    for (int i = 0; i < kNumRequests; ++i) {
+      const auto at = static_cast<size_t>(i);
       ASSERT_TRUE(
           (*prefill_)->SubmitPrefill(Request(i), (*decode_)->endpoint(), prompts[at].Sink()).ok());
     }
@@ -128,8 +134,12 @@ class HandOffEngines : public EngineTest, public ::testing::WithParamInterface<H
       const RequestCounters& c = answers[i].Wait().counters;
       EXPECT_EQ(c.cached_tokens + c.computed_tokens, c.prompt_tokens) << i;
     }
+    EXPECT_TRUE(Eventually([&] {
+      return prefill_->holds_nothing_after(kNumRequests, 0) &&
+             decode_->holds_nothing_after(0, kNumRequests);
+    }));
+    EXPECT_TRUE(Eventually([&] { return prefill_->counters().committed == kNumRequests; }));
     EXPECT_EQ(prefill_->counters().failed, 0);
-    EXPECT_TRUE(Eventually([&] { return prefill_->holds_nothing() && decode_->holds_nothing(); }));
   }
 
   TempDir dir_;
@@ -141,8 +151,8 @@ class HandOffEngines : public EngineTest, public ::testing::WithParamInterface<H
 TEST_P(HandOffEngines, GiveTheAnswersOfOne) {
   StartBoth();
   RunAll();
-  EXPECT_TRUE(Eventually([&] { return prefill_->counters().committed == kNumRequests; }));
-  EXPECT_EQ(prefill_->counters().bytes_sent, decode_->counters().bytes_received);
+  EXPECT_TRUE(Eventually(
+      [&] { return prefill_->counters().bytes_sent == decode_->counters().bytes_received; }));
   EXPECT_EQ(decode_->statistics().prefill_rows > 0, PrefillPart() == ModelPart::kEncoder);
 }
 

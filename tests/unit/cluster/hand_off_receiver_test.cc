@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
 
 #include <cluster.pb.h>
 #include "base/crc32c.h"
@@ -17,6 +20,7 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kLeaseUs = 10'000'000;
+constexpr std::chrono::seconds kLongest{60};
 
 std::string Bytes(size_t size) {
   std::string bytes(size, '\0');
@@ -92,7 +96,18 @@ class Receiver : public ::testing::Test {
   std::vector<wire::Message> answers_;
   std::vector<EngineRequest> taken_;
   std::vector<Status> ended_;
-  HandOffReceiver receiver_{HandOffTransport::kTcp, {.lease_us = kLeaseUs}, "127.0.0.1", &clock_};
+  std::promise<void> writer_came_, writer_may_go_;
+  std::atomic<bool> holds_writer_{false};
+  HandOffReceiver receiver_{HandOffTransport::kTcp,
+                            {.lease_us = kLeaseUs,
+                             .before_fill =
+                                 [this] {
+                                   if (!holds_writer_.exchange(false)) return;
+                                   writer_came_.set_value();
+                                   writer_may_go_.get_future().wait_for(kLongest);
+                                 }},
+                            "127.0.0.1",
+                            &clock_};
 };
 
 TEST_F(Receiver, GivesTheLandingsOfALostSessionBackAtOnce) {
@@ -192,8 +207,9 @@ TEST_F(Receiver, GrantsNothingToForgedNames) {
 // The lease ends while a sender stands still in the middle of an extent, over a real connection:
 // the memory is nobody else's until that connection is gone.
 TEST_F(Receiver, FreesALandingWhenItsStalledWriterHasLeft) {
+  holds_writer_ = true;
   const wire::Ticket ticket = Reserve(1, kExtentBytes);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  const auto deadline = std::chrono::steady_clock::now() + kLongest;
   const auto port = static_cast<uint16_t>(std::stoi(ticket.data_endpoint().substr(1)));
   auto socket = ConnectTcp("127.0.0.1", port, deadline);
   ASSERT_TRUE(socket.ok());
@@ -201,9 +217,12 @@ TEST_F(Receiver, FreesALandingWhenItsStalledWriterHasLeft) {
   ASSERT_TRUE(SendAll(*socket, EncodeFrame(extent), deadline).ok());
   const std::vector<std::byte> poison(1000, std::byte{0xDD});
   ASSERT_TRUE(SendAll(*socket, poison, deadline).ok());
+  ASSERT_EQ(writer_came_.get_future().wait_for(kLongest), std::future_status::ready);
   clock_.Advance(kLeaseUs);
   receiver_.Sweep();
   EXPECT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(counters().tickets_released, 0) << "somebody may write to it";
+  writer_may_go_.set_value();
   // The connection is cut, and then the memory is free.
   std::byte byte;
   EXPECT_EQ(ReceiveAll(*socket, {&byte, 1}, deadline).code(), StatusCode::kUnavailable);
