@@ -122,7 +122,7 @@ void HandOffReceiver::Grant(const wire::Reserve& message, const Peer& peer, wire
     regions.push_back({region.size_bytes(), region.unit_bytes()});
   }
   const bool shares = peer.same_host && transport_ != HandOffTransport::kTcp;
-  const Result<LandingGrant> grant = landings_.Grant(regions, shares);
+  const Result<LandingGrant> grant = landings_.Grant(regions, shares, message.early());
   if (!grant.ok()) {
     const bool no_room = grant.status().code() == StatusCode::kResourceExhausted;
     ticket->set_no_room(no_room);

@@ -227,23 +227,22 @@ Result<wire::Ticket> HandOffTransfer::Reserve(HandOffConnection* connection,
   const auto began = steady_clock::now();
   std::unique_lock lock(mutex_);
   if (profile != HandOffProfile::kStore && layout_) {
-    int64_t sum = 0;
     const auto add = [&](int64_t size_bytes, int64_t unit_bytes) {
       if (size_bytes == 0) return;
       wire::Region* region = reserve->add_regions();
       region->set_size_bytes(size_bytes);
       region->set_unit_bytes(std::min(size_bytes, unit_bytes));
-      sum += size_bytes;
     };
     add(layout_->slot_bytes(), kExtentBytes);
     for (size_t s = 0; s < layout_->num_sections(); ++s) {
       add(layout_->section_bytes(s) * layout_->num_blocks(), layout_->section_bytes(s));
     }
     add(num_cut_rows_ * sender_->own().cut_row_bytes, kExtentBytes);
-    reserve->set_size_bytes(sum);
   }
   for (auto look = kFirstLook;; look = std::min(2 * look, kLongestLook)) {
     ticket_ = nullptr;
+    const bool early = !last_;
+    reserve->set_early(early);
     lock.unlock();
     connection->Send(message);
     lock.lock();
@@ -259,7 +258,8 @@ Result<wire::Ticket> HandOffTransfer::Reserve(HandOffConnection* connection,
     const bool late = last_ && steady_clock::now() > std::max(completed_at_, began) + limit;
     // Blocks of a prompt without memory must not wait here for somebody else's.
     if (!ticket_->try_again() || late || parked_) return *ticket_;
-    changed_.wait_for(lock, look, [&] { return ended() || parked_; });
+    changed_.wait_for(lock, look,
+                      [&] { return ended() || parked_ || (early && last_.has_value()); });
   }
 }
 

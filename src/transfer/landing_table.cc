@@ -62,11 +62,12 @@ bool IsWhole(const Extent& extent, std::span<const TransferRegion> regions) {
 }  // namespace
 
 Result<LandingGrant> LandingTable::Grant(std::span<const TransferRegion> regions,
-                                         bool shares_memory) {
+                                         bool shares_memory, bool early) {
   DI_ASSIGN_OR_RETURN(const int64_t size_bytes, CheckRegions(regions, options_.max_bytes));
   {
     const std::lock_guard lock(mutex_);
-    if (counters_.bytes_held + size_bytes > options_.max_bytes) {
+    const int64_t limit = early ? options_.max_bytes / 2 : options_.max_bytes;
+    if (counters_.bytes_held + size_bytes > limit) {
       return ResourceExhausted("transfers on the way hold all landing memory");
     }
     counters_.bytes_held += size_bytes;

@@ -75,9 +75,11 @@ class LandingTable {
 
   const LandingOptions& options() const { return options_; }
 
-  // Regions in the order of their offsets; none: nothing but the end is to come. invalid_request:
-  // sizes that cannot be; resource_exhausted: no room for them now.
-  Result<LandingGrant> Grant(std::span<const TransferRegion> regions, bool shares_memory);
+  // Regions in the order of their offsets; none: nothing but the end is to come. early: the last
+  // bytes are long to come, so that half of the memory is left to others. invalid_request: sizes
+  // that cannot be; resource_exhausted: no room for them now.
+  Result<LandingGrant> Grant(std::span<const TransferRegion> regions, bool shares_memory,
+                             bool early = false);
 
   // The bytes of the extent lie in its slot of the shared window.
   ExtentOutcome OnShared(const Extent& extent);

@@ -145,6 +145,18 @@ TEST_F(Landing, RefusesNonsense) {
   ExpectNothingHeld();
 }
 
+TEST_F(Landing, HalfOfTheMemoryIsForTransfersThatAreWhole) {
+  const TransferRegion large{5001, 1000}, half{5000, 1000}, crumb{1, 1};
+  const auto early = [&](const TransferRegion& region) {
+    return table_.Grant({&region, 1}, false, true).status().code();
+  };
+  EXPECT_EQ(early(large), StatusCode::kResourceExhausted);
+  EXPECT_EQ(early(half), StatusCode::kOk);
+  EXPECT_EQ(early(crumb), StatusCode::kResourceExhausted);
+  EXPECT_EQ(TryGrant(5000).status().code(), StatusCode::kOk);
+  EXPECT_EQ(TryGrant(1).status().code(), StatusCode::kResourceExhausted);
+}
+
 // What it takes to keep track of the extents of a landing does not depend on its sender.
 TEST_F(Landing, TakesWholeUnitsOfItsRegionsOnly) {
   const TransferRegion regions[] = {{2500, 1000}, {900, 300}};
