@@ -35,9 +35,10 @@ constexpr size_t kBlockBytes = 3000;
 // A worker behind its service in this process, and a gateway's link to it.
 struct Node {
   Node(WorkerRole role, const std::string& path, WorkerServiceOptions options, const Clock* clock,
-       const std::string& kv_root)
+       const std::string& kv_root, bool encoder_only = false)
       : engine(role), endpoint("unix:" + path) {
     engine.SetLayout(kSlotBytes, {1000, 2000}, kv_root);
+    if (encoder_only) engine.SetEncoderOnly();
     options.report_interval_us = 5'000;
     service = std::make_unique<WorkerService>(options, &engine, clock);
     auto listening = SessionServer::Listen(
@@ -286,6 +287,59 @@ TEST_F(HandOffTest, BlocksArriveWhileThePromptRuns) {
   ExpectNothingHeld();
 }
 
+TEST_F(HandOffTest, APromptThatStillRunsLeavesHalfOfTheMemoryToOthers) {
+  WorkerServiceOptions options;
+  options.landing.max_bytes = 10'000;
+  Start(options);
+  SubmitBoth();
+  std::vector<std::byte> block(kBlockBytes);
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, nullptr, 128, 0});
+  EXPECT_TRUE(Eventually([&] { return prefill_->counters().pins_acquired == 1; }));
+  EngineRequest other = Request();
+  other.request_id = "q";
+  TokenCollector prompt, answer;
+  ASSERT_TRUE(decode_->remote->SubmitDecode(other, answer.Sink()).ok());
+  ASSERT_TRUE(prefill_->remote->SubmitPrefill(other, decode_->endpoint, prompt.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == 2; }));
+  prefill_->engine.Send(1, 0, {10}, FinishReason::kHandedOff, OkStatus(), Image(10'000));
+  EXPECT_EQ(prompt.Wait().finish, FinishReason::kHandedOff);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+  decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer.Wait().finish, FinishReason::kStop);
+  FinishPrompt(kSlotBytes, 128);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 2; }));
+  decode_->engine.Send(1, 1, {11}, FinishReason::kStop);
+  EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+  ExpectNothingHeld();
+}
+
+TEST(Handshake, WorkersWithAnotherDecoderTailDoNotPair) {
+  WorkerInfo own, other;
+  other.full_decoder_tail = true;
+  const auto why = [&](const std::string& role) {
+    return WhyRefused(MakeHello(1, role, other).hello(), own);
+  };
+  EXPECT_EQ(why("prefill"), "decoder tails differ: full and compact");
+  EXPECT_EQ(why("gateway"), "") << "it moves no states";
+  EXPECT_TRUE(InfoOfHello(MakeHello(1, "prefill", other)).full_decoder_tail);
+  other.full_decoder_tail = false;
+  EXPECT_EQ(why("prefill"), "");
+}
+
+TEST(HandOffSender, ForgetsAHandOffBeforeItSaysThatItIsOver) {
+  SteadyClock clock;
+  HandOffSender sender({}, {}, &clock);
+  const auto transfer = sender.Open({"r", 1, "unix:nowhere", HandOffProfile::kFull, false});
+  transfer->Stop(Cancelled("by the test"));
+  int64_t num_owners = 0;
+  transfer->Complete(TokenEvent(), [&](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kCancelled);
+    num_owners = transfer.use_count();
+  });
+  EXPECT_EQ(num_owners, 1) << "the sender may be gone by then";
+}
+
 TEST_F(HandOffTest, APromptThatFailsLetsGoOfWhatItOffered) {
   Start();
   SubmitBoth();
@@ -507,6 +561,32 @@ TEST_F(FullDecoder, DoesNotKeepTheBlocksOfAParkedPrompt) {
   EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable) << "and it runs elsewhere";
 }
 
+TEST_F(FullDecoder, IsAskedAgainForAPromptThatHasItsMemoryBack) {
+  std::atomic<int> reserves{0};
+  Play([&](const wire::Message& message) {
+    if (message.has_reserve()) Say(++reserves < 3 ? NoRoom() : Ticket(7));
+    if (message.has_extent()) Say(Ack(7, message.extent().offset(), false));
+    if (message.has_commit()) Say(Committed(7));
+  });
+  prefill_->engine.request(0).state_sink->OnParked();
+  prefill_->engine.SendImage(0, Image(kSlotBytes + kBlockBytes), 128);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+  EXPECT_EQ(reserves, 3);
+}
+
+TEST_F(PlayedDecoder, ThatGrantsAnotherProfileGetsNothing) {
+  std::atomic<int> extents{0};
+  Play([&](const wire::Message& message) {
+    wire::Message ticket = Ticket(7);
+    ticket.mutable_ticket()->set_profile(wire::TAIL);
+    if (message.has_reserve()) Say(std::move(ticket));
+    extents += message.has_extent();
+  });
+  prefill_->engine.SendImage(0, Image(1000), 0);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(extents, 0);
+}
+
 // Words about other hand-offs, of other tickets, twice, and too late.
 TEST_F(PlayedDecoder, MaySayAnythingAtAnyTime) {
   std::atomic<int> extents{0};
@@ -606,6 +686,22 @@ TEST_F(HandOffTest, ARoleMayChangeWhileTheWorkerRuns) {
       << "what was agreed before goes on";
   decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
   EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+}
+
+TEST_F(HandOffTest, AWorkerWithoutADecoderTakesNoRoleThatNeedsOne) {
+  Start();
+  Node half(WorkerRole::kPrefill, dir_.File("h"), {}, &clock_, "", true);
+  ASSERT_TRUE(half.remote->AskRole(WorkerRole::kDecode).ok());
+  ASSERT_TRUE(half.remote->AskRole(WorkerRole::kAll).ok());
+  // What comes after it on the session has arrived.
+  ASSERT_TRUE(half.remote->SubmitPrefill(Request(), decode_->endpoint, prompt_.Sink()).ok());
+  ASSERT_TRUE(Eventually([&] { return half.engine.num_taken() == 1; }));
+  auto dialled = DialSession(half.endpoint, std::chrono::seconds(20));
+  ASSERT_TRUE(dialled.ok());
+  (*dialled)->Send(MakeHello(5, "operator", {}));
+  wire::Message answer;
+  ASSERT_TRUE((*dialled)->Receive(&answer));
+  EXPECT_EQ(answer.hello().role(), "prefill");
 }
 
 TEST_F(HandOffTest, AWorkerThatDrainsSendsAwayWhatHasNoStateYet) {
