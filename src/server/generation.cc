@@ -11,7 +11,9 @@
 #include "server/error_response.h"
 #include "server/output_grammar.h"
 #include "server/request_record.h"
+#include "server/routes.h"
 #include "server/sse.h"
+#include "server/work_names.h"
 
 namespace deepinfer {
 namespace {
@@ -97,9 +99,22 @@ void TakeUsage(const UsageCounts& usage, RequestFacts* facts) {
   facts->draft_accepted_tokens = usage.draft_accepted_tokens;
 }
 
+// What a client names by an Idempotency-Key; keys of two tenants have nothing in common.
+struct NamedWork {
+  std::string_view tenant;
+  std::string_view key;
+};
+
+NamedWork NameOf(const HttpRequest& request) {
+  return {request.key == nullptr ? std::string_view() : request.key->name,
+          request.Header("Idempotency-Key")};
+}
+
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan);
+  // work: what the client names by a key, if it does.
+  Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange, GenerationPlan plan,
+             const std::optional<WorkNames::Claimed>& work);
   ~Generation() { state_.generations.Remove(); }
 
   void Start();
@@ -145,6 +160,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<HttpExchange> exchange_;
   std::shared_ptr<RequestRecord> record_;
   GenerationPlan plan_;
+  const std::optional<WorkNames::Claimed> work_;
   std::shared_ptr<SerialQueue> queue_;
   const bool has_grammar_;
   std::atomic<bool> client_gone_{false};
@@ -164,11 +180,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
 };
 
 Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchange,
-                       GenerationPlan plan)
+                       GenerationPlan plan, const std::optional<WorkNames::Claimed>& work)
     : state_(state),
       exchange_(std::move(exchange)),
       record_(exchange_->request().record),
       plan_(std::move(plan)),
+      work_(work),
       queue_(std::make_shared<SerialQueue>(&state.stream_pool)),
       has_grammar_(plan_.requests.front().grammar != nullptr),
       choices_(plan_.requests.size()) {
@@ -201,12 +218,10 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
 }
 
 void Generation::NameWork() {
-  std::optional<Sha256Digest> work;
-  record_->Update([&](const RequestFacts& facts) { work = facts.work; });
-  if (!work) return;
+  if (!work_) return;
   for (size_t i = 0; i < plan_.requests.size(); ++i) {
     EngineRequest& request = plan_.requests[i];
-    const ChoiceOfWork choice = MakeChoiceOfWork(*work, i);
+    const ChoiceOfWork choice = MakeChoiceOfWork(work_->work, i, request.prompt_ids);
     request.work_id = choice.work_id;
     if (std::exchange(request.sampling.has_seed, true)) continue;
     request.sampling.seed = choice.seed;
@@ -364,6 +379,11 @@ void Generation::Fail(const ApiError& error) {
     if (choice.submitted && !choice.ended) gateway().Cancel(choice.engine_id);
   }
   NoteError(exchange_->request(), error.code);
+  // What was refused may come again with another body.
+  if (work_ && work_->is_new && first_token_ == SteadyTime{}) {
+    const NamedWork name = NameOf(exchange_->request());
+    state_.work_names.Release(name.tenant, name.key, work_->work);
+  }
   Account(/*cancelled=*/false);
   record_->ReleaseKey();
   if (stream_started_) {
@@ -451,7 +471,25 @@ void Generation::CloseIfEnded() {
 
 void StartGeneration(ServerState& state, std::shared_ptr<HttpExchange> exchange,
                      GenerationPlan plan) {
-  std::make_shared<Generation>(state, std::move(exchange), std::move(plan))->Start();
+  const HttpRequest& request = exchange->request();
+  const auto [tenant, key] = NameOf(request);
+  std::optional<WorkNames::Claimed> work;
+  if (!key.empty() && request.key == nullptr) {
+    // Without API keys two clients may well choose the same key.
+    const Sha256Digest named = WorkNames::WorkOf(tenant, key, request.route->name, request.body);
+    work = WorkNames::Claimed{named, false};
+  } else if (!key.empty()) {
+    work = state.work_names.Claim(tenant, key, request.route->name, request.body,
+                                  std::chrono::steady_clock::now());
+    // With another body it is a mistake of the client, which an answer would only hide.
+    if (!work) {
+      ApiError error = ServeError(400, "invalid_request_error", "idempotency_key_reused",
+                                  "This Idempotency-Key was used for another request");
+      error.param = "Idempotency-Key";
+      return RespondError(*exchange, error);
+    }
+  }
+  std::make_shared<Generation>(state, std::move(exchange), std::move(plan), work)->Start();
 }
 
 }  // namespace deepinfer

@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "base/sha256.h"
 #include "engine/statistics.h"
 #include "server/api_keys.h"
 #include "server/http.h"
@@ -36,10 +35,9 @@ struct RequestFacts {
   HttpOutcome outcome;
 
   std::chrono::steady_clock::time_point received;
-  bool is_accounted = false;         // of a generating route and past the check of its key
-  std::string work_label;            // Idempotency-Key, or a request id of the client's own
-  std::string body_hash;             // only with a ledger and without work_label
-  std::optional<Sha256Digest> work;  // of a request with an Idempotency-Key (server/work_names.h)
+  bool is_accounted = false;  // of a generating route and past the check of its key
+  std::string work_label;     // Idempotency-Key, or a request id of the client's own
+  std::string body_hash;      // only with a ledger and without work_label
   TraceContext trace;
   std::string session_label;   // of the client
   std::string user_namespace;  // keyed hash of who may share cached prefixes

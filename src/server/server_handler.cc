@@ -124,32 +124,11 @@ void NoteBody(const ServerState& state, const HttpRequest& request) {
   request.record->Update([&](RequestFacts& facts) { facts.body_hash = std::move(hash); });
 }
 
-// A key names one request: with another body it is a mistake of the client, which an answer would
-// only hide. False when the request was refused.
-bool NameWork(ServerState& state, HttpExchange& exchange) {
-  const HttpRequest& request = exchange.request();
-  const std::string_view key = request.Header("Idempotency-Key");
-  if (key.empty() || !request.route->generates) return true;
-  const std::string_view tenant = request.key == nullptr ? std::string_view() : request.key->name;
-  const auto work = state.work_names.Claim(tenant, key, request.route->name, request.body,
-                                           std::chrono::steady_clock::now());
-  if (!work) {
-    ApiError error = ServeError(400, "invalid_request_error", "idempotency_key_reused",
-                                "This Idempotency-Key was used for another request");
-    error.param = "Idempotency-Key";
-    RespondError(exchange, error);
-    return false;
-  }
-  request.record->Update([&](RequestFacts& facts) { facts.work = work; });
-  return true;
-}
-
 // Out of memory for one request must not end the others.
 void RunHandler(ServerState& state, const Route& route,
                 const std::shared_ptr<HttpExchange>& exchange) {
   try {
     NoteBody(state, exchange->request());
-    if (!NameWork(state, *exchange)) return;
     route.handle(state, exchange);
   } catch (const std::exception& exception) {
     Log(LogLevel::kError, "request.exception",

@@ -24,12 +24,17 @@ std::string_view BytesOf(const Sha256Digest& digest) {
 
 }  // namespace
 
-std::optional<Sha256Digest> WorkNames::Claim(std::string_view tenant, std::string_view key,
-                                             std::string_view route, std::string_view body,
-                                             Time now) {
+Sha256Digest WorkNames::WorkOf(std::string_view tenant, std::string_view key,
+                               std::string_view route, std::string_view body) {
   const Sha256Digest body_digest = Sha256(body);
+  return DigestOf({tenant, key, route, BytesOf(body_digest)});
+}
+
+std::optional<WorkNames::Claimed> WorkNames::Claim(std::string_view tenant, std::string_view key,
+                                                   std::string_view route, std::string_view body,
+                                                   Time now) {
+  const Sha256Digest work = WorkOf(tenant, key, route, body);
   const Sha256Digest name = DigestOf({tenant, key});
-  const Sha256Digest work = DigestOf({tenant, key, route, BytesOf(body_digest)});
   const std::string name_bytes(BytesOf(name));
   const std::lock_guard lock(mutex_);
   while (!ages_.empty() && (now - ages_.front().first > kMemory || ages_.size() >= kMost)) {
@@ -41,7 +46,14 @@ std::optional<Sha256Digest> WorkNames::Claim(std::string_view tenant, std::strin
   if (!is_new && it->second.work != work) return std::nullopt;
   it->second.last = now;
   ages_.emplace_back(now, name_bytes);
-  return work;
+  return Claimed{work, is_new};
+}
+
+void WorkNames::Release(std::string_view tenant, std::string_view key, const Sha256Digest& work) {
+  const Sha256Digest name = DigestOf({tenant, key});
+  const std::lock_guard lock(mutex_);
+  const auto it = uses_.find(std::string(BytesOf(name)));
+  if (it != uses_.end() && it->second.work == work) uses_.erase(it);
 }
 
 size_t WorkNames::size() const {
@@ -49,12 +61,16 @@ size_t WorkNames::size() const {
   return uses_.size();
 }
 
-ChoiceOfWork MakeChoiceOfWork(const Sha256Digest& work, size_t choice) {
-  const Sha256Digest digest = DigestOf({BytesOf(work), std::to_string(choice)});
-  // The two halves have nothing in common.
+ChoiceOfWork MakeChoiceOfWork(const Sha256Digest& work, size_t choice,
+                              std::span<const int32_t> prompt_ids) {
+  const std::string number = std::to_string(choice);
+  const std::string_view prompt(reinterpret_cast<const char*>(prompt_ids.data()),
+                                prompt_ids.size_bytes());
+  const Sha256Digest name = DigestOf({"name", BytesOf(work), number, prompt});
+  const Sha256Digest seed = DigestOf({"seed", BytesOf(work), number});
   ChoiceOfWork result;
-  result.work_id.assign(BytesOf(digest).substr(0, digest.size() / 2));
-  std::memcpy(&result.seed, digest.data() + digest.size() / 2, sizeof result.seed);
+  result.work_id.assign(BytesOf(name).substr(0, name.size() / 2));
+  std::memcpy(&result.seed, seed.data(), sizeof result.seed);
   return result;
 }
 

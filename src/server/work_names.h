@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,10 +21,22 @@ class WorkNames {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Digest of the work that the request asks for, the same in every process; nothing when the
-  // tenant used the key for another route or body lately. A tenant is the name of an API key.
-  std::optional<Sha256Digest> Claim(std::string_view tenant, std::string_view key,
-                                    std::string_view route, std::string_view body, Time now);
+  struct Claimed {
+    Sha256Digest work{};
+    bool is_new = false;  // the key stood for nothing before
+  };
+
+  // Digest of the work that a request asks for, the same in every process. A tenant is the name of
+  // an API key.
+  static Sha256Digest WorkOf(std::string_view tenant, std::string_view key, std::string_view route,
+                             std::string_view body);
+
+  // Binds the key to this work; nothing when the tenant used it for another route or body lately.
+  std::optional<Claimed> Claim(std::string_view tenant, std::string_view key,
+                               std::string_view route, std::string_view body, Time now);
+
+  // The request that made a new claim was refused: its key is free again.
+  void Release(std::string_view tenant, std::string_view key, const Sha256Digest& work);
 
   // Keys remembered.
   size_t size() const;
@@ -44,11 +57,14 @@ class WorkNames {
 };
 
 // The name of one choice of the work, as workers know it, and the seed of its draws where the
-// client chose none: a retry is then given the same answer.
+// client chose none: a retry is then given the same answer. The prompt is part of the name: a
+// process that makes another one of the same body (docs/cluster.md §4) must not go on with the
+// answer to this one.
 struct ChoiceOfWork {
   std::string work_id;
   uint64_t seed = 0;
 };
-ChoiceOfWork MakeChoiceOfWork(const Sha256Digest& work, size_t choice);
+ChoiceOfWork MakeChoiceOfWork(const Sha256Digest& work, size_t choice,
+                              std::span<const int32_t> prompt_ids);
 
 }  // namespace deepinfer

@@ -195,14 +195,36 @@ TEST_F(LimitsTest, ARetryWithTheSameKeyIsTheSameWorkWithTheSameDraws) {
 }
 
 TEST_F(LimitsTest, AnIdempotencyKeyStandsForOneBody) {
-  Start();
-  const TestClient::Headers key = {{"Idempotency-Key", "k"}};
+  StartWithKeys(R"({"name":"a","key":"one"})");
+  const TestClient::Headers key = {{"x-api-key", "one"}, {"Idempotency-Key", "k"}};
   ASSERT_EQ(Post(kChat, ChatBody(), key).status, 200);
   const ClientResponse reused = Post(kChat, ChatBody({{"temperature", 0.5}}), key);
   EXPECT_EQ(reused.status, 400);
   EXPECT_EQ(ErrorCode(reused), "idempotency_key_reused");
   EXPECT_EQ(Post("/v1/completions", CompletionsBody(), key).status, 400) << "nor for two routes";
   EXPECT_EQ(Post(kChat, ChatBody(), key).status, 200);
+}
+
+TEST_F(LimitsTest, ARefusedRequestDoesNotBindItsIdempotencyKey) {
+  StartWithKeys(R"({"name":"a","key":"one"})");
+  const TestClient::Headers key = {{"x-api-key", "one"}, {"Idempotency-Key", "k"}};
+  EXPECT_EQ(Post(kChat, ChatBody({{"temperature", "hot"}}), key).status, 400);
+  worker_->SetSubmitStatus(ResourceExhausted("full"));
+  EXPECT_EQ(Post(kChat, ChatBody({{"temperature", 0.5}}), key).status, 429);
+  worker_->SetSubmitStatus(OkStatus());
+  EXPECT_EQ(Post(kChat, ChatBody(), key).status, 200);
+  EXPECT_EQ(Post(kChat, ChatBody({{"temperature", 0.5}}), key).status, 400) << "now it is bound";
+}
+
+TEST_F(LimitsTest, WithoutApiKeysTwoClientsMayChooseOneIdempotencyKey) {
+  Start();
+  const TestClient::Headers key = {{"Idempotency-Key", "k"}};
+  EXPECT_EQ(Post(kChat, ChatBody(), key).status, 200);
+  EXPECT_EQ(Post(kChat, ChatBody({{"temperature", 0.5}}), key).status, 200);
+  const std::vector<EngineRequest> r = worker_->submitted();
+  ASSERT_EQ(r.size(), 2u);
+  EXPECT_FALSE(r[0].work_id.empty());
+  EXPECT_NE(r[0].work_id, r[1].work_id);
 }
 
 TEST_F(LimitsTest, AProfileIsAChromeTraceOfTheNextSteps) {

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string_view>
+#include <vector>
+
 namespace deepinfer {
 namespace {
 
@@ -13,14 +16,28 @@ TEST(WorkNames, OneKeyIsOneWork) {
   WorkNames names;
   const auto work = names.Claim("a", "k", "/chat", "body", kBegin);
   ASSERT_TRUE(work.has_value());
-  EXPECT_EQ(names.Claim("a", "k", "/chat", "body", kBegin), work);
+  EXPECT_TRUE(work->is_new);
+  const auto again = names.Claim("a", "k", "/chat", "body", kBegin);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->work, work->work);
+  EXPECT_FALSE(again->is_new);
   EXPECT_FALSE(names.Claim("a", "k", "/chat", "other", kBegin).has_value());
   EXPECT_FALSE(names.Claim("a", "k", "/messages", "body", kBegin).has_value());
-  EXPECT_NE(names.Claim("b", "k", "/chat", "body", kBegin), work);
+  EXPECT_NE(names.Claim("b", "k", "/chat", "body", kBegin)->work, work->work);
   // Parts do not run into each other.
-  EXPECT_NE(names.Claim("ak", "", "/chat", "body", kBegin), work);
-  WorkNames elsewhere;
-  EXPECT_EQ(elsewhere.Claim("a", "k", "/chat", "body", kBegin), work) << "the same everywhere";
+  EXPECT_NE(names.Claim("ak", "", "/chat", "body", kBegin)->work, work->work);
+  EXPECT_EQ(WorkNames::WorkOf("a", "k", "/chat", "body"), work->work) << "the same everywhere";
+}
+
+TEST(WorkNames, AKeyThatWasReleasedIsFree) {
+  WorkNames names;
+  const auto work = names.Claim("a", "k", "/chat", "body", kBegin);
+  ASSERT_TRUE(work.has_value());
+  names.Release("a", "k", WorkNames::WorkOf("a", "k", "/chat", "other"));
+  EXPECT_FALSE(names.Claim("a", "k", "/chat", "other", kBegin)) << "it never stood for that";
+  names.Release("a", "k", work->work);
+  EXPECT_EQ(names.size(), 0u);
+  EXPECT_TRUE(names.Claim("a", "k", "/chat", "other", kBegin));
 }
 
 TEST(WorkNames, AKeyIsForgottenSomeTimeAfterItsLastUse) {
@@ -42,11 +59,16 @@ TEST(WorkNames, MemoryIsBounded) {
 }
 
 TEST(WorkNames, ChoicesHaveNamesAndSeedsOfTheirOwn) {
-  const Sha256Digest work = Sha256("work");
-  EXPECT_EQ(MakeChoiceOfWork(work, 1).work_id, MakeChoiceOfWork(work, 1).work_id);
-  EXPECT_NE(MakeChoiceOfWork(work, 0).work_id, MakeChoiceOfWork(work, 1).work_id);
-  EXPECT_NE(MakeChoiceOfWork(work, 0).seed, MakeChoiceOfWork(work, 1).seed);
-  EXPECT_NE(MakeChoiceOfWork(work, 0).seed, MakeChoiceOfWork(Sha256("other"), 0).seed);
+  const std::vector<int32_t> prompt = {1, 2}, other = {1, 3};
+  const auto make = [&](std::string_view work, size_t choice, const std::vector<int32_t>& ids) {
+    return MakeChoiceOfWork(Sha256(work), choice, ids);
+  };
+  const ChoiceOfWork first = make("work", 0, prompt);
+  EXPECT_EQ(make("work", 0, prompt).work_id, first.work_id);
+  EXPECT_NE(make("work", 1, prompt).work_id, first.work_id);
+  EXPECT_NE(make("work", 0, other).work_id, first.work_id) << "not an answer to this prompt";
+  EXPECT_NE(make("work", 1, prompt).seed, first.seed);
+  EXPECT_NE(make("other", 0, prompt).seed, first.seed);
 }
 
 }  // namespace
