@@ -138,6 +138,13 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
   return cluster->Start(std::move(gateway));
 }
 
+RemoteWorkerOptions OperatorLink(const SecurityPtr& security) {
+  RemoteWorkerOptions link;
+  link.security = security;
+  link.is_operator = true;
+  return link;
+}
+
 // One worker as it answers now, or only what the list says.
 struct WorkerView {
   LocalProcess process;
@@ -166,8 +173,7 @@ class ClusterView {
  public:
   static Result<ClusterView> Open(const ClusterPlace& place, const Clock* clock) {
     DI_ASSIGN_OR_RETURN(const std::vector<LocalProcess> processes, ReadClusterList(place.dir));
-    RemoteWorkerOptions link;
-    link.security = place.security;
+    const RemoteWorkerOptions link = OperatorLink(place.security);
     ClusterView view;
     for (const LocalProcess& p : processes) {
       if (p.role == "gateway" || p.role == "registry") continue;
@@ -254,18 +260,25 @@ Status ClusterUp(const ClusterUpOptions& in) {
   }
   StopSignals signals;
   LocalCluster cluster(dir);
+  const SteadyClock clock;
+  DI_ASSIGN_OR_RETURN(const SecurityPtr security, options.tls.Load());
+  RollingRestart restart(&cluster, security, &clock);
   DI_RETURN_IF_ERROR(StartAll(options, fs::absolute(model), port, &cluster));
   for (const LocalProcess& p : cluster.processes()) {
     DI_RETURN_IF_ERROR(
         PrintLine(fmt::format("{:<10} pid {:<8} {:<40} {}", p.name, p.pid, p.endpoint,
                               cluster.PathOf(p.name + ".log").string())));
   }
-  const SteadyClock clock;
-  DI_ASSIGN_OR_RETURN(const SecurityPtr security, options.tls.Load());
-  RollingRestart restart(&cluster, security, &clock);
+  std::string last_error;
   while (!signals.WaitFor(std::chrono::milliseconds(100))) {
-    DI_RETURN_IF_ERROR(cluster.Look());
-    DI_RETURN_IF_ERROR(restart.Turn());
+    // The workers serve on meanwhile: a full disk or a refused fork may pass.
+    const Status looked = cluster.Look();
+    const std::string error = looked.ok() ? "" : looked.ToString();
+    if (!looked.ok() && error != last_error) {
+      Log(LogLevel::kError, "cluster.look_failed", {{"status", looked}});
+    }
+    last_error = error;
+    restart.Turn();
   }
   Log(LogLevel::kInfo, "cluster.stopping");
   cluster.Stop(kStopLimit);
@@ -303,6 +316,8 @@ Status PrintClusterStatus(const ClusterPlace& place, bool as_json) {
         .Field("waiting", int64_t{v.load.waiting})
         .Field("kv_tokens", v.load.kv_tokens)
         .Field("kv_capacity_tokens", v.load.kv_capacity_tokens)
+        .Field("orphans", int64_t{v.load.orphans})
+        .Field("kept_bytes", v.load.kept_bytes)
         .Key("draining")
         .Bool(v.load.draining)
         .Key("hand_offs");
@@ -339,9 +354,8 @@ Status SetWorkerRole(const ClusterPlace& place, const std::string& worker,
   InitLogging(LogLevel::kError, LogFormat::kText);
   DI_ASSIGN_OR_RETURN(const std::string endpoint, EndpointOf(place.dir, worker));
   const SteadyClock clock;
-  RemoteWorkerOptions link;
-  link.security = place.security;
-  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, link, &clock);
+  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, OperatorLink(place.security),
+                      &clock);
   if (!remote.WaitReady(kAnswerLimit)) return Unavailable("no worker answers at " + endpoint);
   const std::optional<WorkerRole> wanted = ParseWorkerRole(role);
   if (!wanted) return InvalidRequest("a role is all, prefill or decode");
@@ -357,9 +371,8 @@ Status DrainWorker(const ClusterPlace& place, const std::string& worker, double 
   InitLogging(LogLevel::kError, LogFormat::kText);
   DI_ASSIGN_OR_RETURN(const std::string endpoint, EndpointOf(place.dir, worker));
   const SteadyClock clock;
-  RemoteWorkerOptions link;
-  link.security = place.security;
-  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, link, &clock);
+  RemoteWorker remote(endpoint, NewIncarnation(), WorkerInfo{}, OperatorLink(place.security),
+                      &clock);
   if (!remote.WaitReady(kAnswerLimit)) return Unavailable("no worker answers at " + endpoint);
   DI_RETURN_IF_ERROR(remote.AskDrain(static_cast<int64_t>(within_s * 1e6)));
   const int64_t deadline_us = clock.NowUs() + static_cast<int64_t>(within_s * 1e6) + 5'000'000;

@@ -26,6 +26,7 @@ namespace {
 constexpr const char* kListFile = "cluster.json";
 constexpr std::chrono::seconds kLeastLife{1};  // before a process is started again
 constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::minutes kLeaveLimit{15};
 
 // In the child, between fork and exec: only calls that are safe there.
 [[noreturn]] void BecomeProcess(const char* binary, char* const* arguments, int log, pid_t parent) {
@@ -120,12 +121,13 @@ void LocalCluster::Leave(const std::string& name) {
   for (LocalProcess& p : processes_) {
     if (p.name != name) continue;
     p.leaving = true;
+    p.left = std::chrono::steady_clock::now();
     if (p.pid != 0) kill(p.pid, SIGTERM);
   }
 }
 
 Status LocalCluster::Look() {
-  bool changed = false;
+  Status status;
   const auto now = std::chrono::steady_clock::now();
   for (LocalProcess& p : processes_) {
     int result = 0;
@@ -134,16 +136,19 @@ Status LocalCluster::Look() {
       Log(p.ended ? LogLevel::kInfo : LogLevel::kWarning, "process.ended",
           {{"name", p.name}, {"pid", int64_t{p.pid}}, {"as_asked", p.ended}});
       p.pid = 0;
-      changed = true;
+      list_is_old_ = true;
     }
+    if (p.pid != 0 && p.leaving && now - p.left > kLeaveLimit) kill(p.pid, SIGKILL);
     if (p.pid == 0 && !p.ended && !p.leaving && now - p.started >= kLeastLife) {
-      DI_RETURN_IF_ERROR(Spawn(&p));
-      changed = true;
+      status = Spawn(&p);
+      list_is_old_ = list_is_old_ || status.ok();
     }
   }
   const auto has_left = [](const LocalProcess& p) { return p.leaving && p.pid == 0; };
-  changed = std::erase_if(processes_, has_left) > 0 || changed;
-  return changed ? WriteList() : OkStatus();
+  list_is_old_ = std::erase_if(processes_, has_left) > 0 || list_is_old_;
+  if (list_is_old_) DI_RETURN_IF_ERROR(WriteList());
+  list_is_old_ = false;
+  return status;
 }
 
 void LocalCluster::Stop(std::chrono::seconds limit) {

@@ -24,8 +24,9 @@ struct LocalProcess {
   pid_t pid = 0;                       // 0: not running
   std::chrono::steady_clock::time_point started{};
   int num_starts = 0;
-  bool ended = false;    // it stopped as asked and stays away
-  bool leaving = false;  // it is being replaced
+  bool ended = false;                            // it stopped as asked and stays away
+  bool leaving = false;                          // it is being replaced
+  std::chrono::steady_clock::time_point left{};  // when it was told so
 };
 
 class LocalCluster {
@@ -43,10 +44,11 @@ class LocalCluster {
   static std::string LeavingName(const std::string& name) { return name + ".leaving"; }
   // Ends the new process of this name instead, and gives the old one its name again.
   void TakeBack(const std::string& name);
-  // Lets it end what it has; when it is gone nothing tells of it any more.
+  // Lets it end what it has, for 15 minutes; when it is gone nothing tells of it any more.
   void Leave(const std::string& name);
 
   // Starts those again that died, at most once a second each. Writes the list when it changed.
+  // After an error the next look goes on with what is left to do.
   Status Look();
 
   // SIGTERM in reverse order of their start, each in its own time; SIGKILL when that is over.
@@ -64,6 +66,7 @@ class LocalCluster {
 
   const std::filesystem::path dir_;
   std::vector<LocalProcess> processes_;
+  bool list_is_old_ = false;
 };
 
 // What WriteList wrote: name, role, endpoint and pid of every process.

@@ -1,6 +1,11 @@
 #include "cli/rolling_restart.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -36,14 +41,47 @@ void SetFlag(const std::string& flag, const std::string& value,
   arguments->push_back(flag + "=" + value);
 }
 
+int OpenFolder(const fs::path& dir) {
+  return open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// Whether a RollingRestart looks at the folder: the kernel unlocks it with the process.
+bool IsLookedAfter(const fs::path& dir) {
+  const int folder = OpenFolder(dir);
+  if (folder < 0) return false;
+  const bool is_free = flock(folder, LOCK_EX | LOCK_NB) == 0;
+  close(folder);
+  return !is_free;
+}
+
+void Remove(const fs::path& path) {
+  std::error_code ec;
+  fs::remove(path, ec);
+}
+
 }  // namespace
 
 RollingRestart::RollingRestart(LocalCluster* cluster, SecurityPtr security, const Clock* clock)
-    : cluster_(cluster), security_(std::move(security)), clock_(clock) {}
+    : cluster_(cluster),
+      security_(std::move(security)),
+      clock_(clock),
+      folder_(OpenFolder(cluster->PathOf(""))) {
+  if (folder_ >= 0) (void)flock(folder_, LOCK_SH);
+  for (const char* file : {kRequestFile, kResultFile}) Remove(cluster_->PathOf(file));
+}
 
-RollingRestart::~RollingRestart() = default;
+RollingRestart::~RollingRestart() {
+  if (folder_ >= 0) close(folder_);
+}
 
-Status RollingRestart::Turn() {
+void RollingRestart::Turn() {
+  const Status status = Step();
+  if (status.ok()) return;
+  TakeGroupBack();
+  End(status.ToString());
+}
+
+Status RollingRestart::Step() {
   switch (phase_) {
     case Phase::kIdle:
       return fs::exists(cluster_->PathOf(kRequestFile)) ? Begin() : OkStatus();
@@ -52,14 +90,14 @@ Status RollingRestart::Turn() {
         for (const Replacement& r : group_) cluster_->Leave(LocalCluster::LeavingName(r.name));
         phase_ = Phase::kLeaving;
       } else if (GroupHasFailed() || std::chrono::steady_clock::now() > deadline_) {
-        for (const Replacement& r : group_) cluster_->TakeBack(r.name);
-        return End("the new workers of a group do not become ready; its old ones go on");
+        TakeGroupBack();
+        End("the new workers of a group do not become ready; its old ones go on");
       }
       return OkStatus();
     case Phase::kLeaving:
       if (!GroupHasLeft()) return OkStatus();
       group_.clear();
-      return groups_.empty() ? End(kDone) : StartGroup();
+      return StartGroup();
   }
   return OkStatus();
 }
@@ -77,14 +115,19 @@ Status RollingRestart::Begin() {
   groups_.clear();
   for (auto it = by_number.rbegin(); it != by_number.rend(); ++it) groups_.push_back(it->second);
   Log(LogLevel::kInfo, "restart.begun", {{"revision", revision_}});
-  return groups_.empty() ? End(kDone) : StartGroup();
+  return StartGroup();
 }
 
 Status RollingRestart::StartGroup() {
+  if (groups_.empty()) {
+    End(kDone);
+    return OkStatus();
+  }
   const std::vector<std::string> names = groups_.back();
   groups_.pop_back();
   RemoteWorkerOptions link;
   link.security = security_;
+  link.is_operator = true;
   for (const std::string& name : names) {
     DI_ASSIGN_OR_RETURN(LocalProcess next, cluster_->RenameForLeave(name));
     const std::string socket = name + "." + std::to_string(generation_) + ".sock";
@@ -98,6 +141,10 @@ Status RollingRestart::StartGroup() {
   deadline_ = std::chrono::steady_clock::now() + kStartLimit;
   phase_ = Phase::kStarting;
   return OkStatus();
+}
+
+void RollingRestart::TakeGroupBack() {
+  for (const Replacement& r : group_) cluster_->TakeBack(r.name);
 }
 
 bool RollingRestart::GroupIsReady() const {
@@ -123,25 +170,26 @@ bool RollingRestart::GroupHasFailed() const {
   });
 }
 
-Status RollingRestart::End(const std::string& result) {
+void RollingRestart::End(const std::string& result) {
   Log(result == kDone ? LogLevel::kInfo : LogLevel::kError, "restart.ended", {{"result", result}});
   group_.clear();
   groups_.clear();
   phase_ = Phase::kIdle;
-  DI_RETURN_IF_ERROR(WriteWhole(cluster_->PathOf(kResultFile), result + '\n'));
-  std::error_code ec;
-  fs::remove(cluster_->PathOf(kRequestFile), ec);
-  return OkStatus();
+  const Status written = WriteWhole(cluster_->PathOf(kResultFile), result + '\n');
+  if (!written.ok()) Log(LogLevel::kError, "restart.result_lost", {{"status", written}});
+  Remove(cluster_->PathOf(kRequestFile));
 }
 
 Status AskRollingRestart(const fs::path& dir, const std::string& revision) {
   DI_RETURN_IF_ERROR(ReadClusterList(dir).status());
+  const Status nobody = Unavailable("no `cluster up` looks after " + dir.string());
+  if (!IsLookedAfter(dir)) return nobody;
   if (fs::exists(dir / kRequestFile)) return Unavailable("a restart of this cluster is under way");
-  std::error_code ec;
-  fs::remove(dir / kResultFile, ec);
+  Remove(dir / kResultFile);
   DI_RETURN_IF_ERROR(WriteWhole(dir / kRequestFile, revision + '\n'));
   const auto deadline = std::chrono::steady_clock::now() + kAskLimit;
   while (fs::exists(dir / kRequestFile)) {
+    if (!IsLookedAfter(dir)) return nobody;
     if (std::chrono::steady_clock::now() > deadline) return DeadlineExceeded("it still goes on");
     std::this_thread::sleep_for(kLook);
   }

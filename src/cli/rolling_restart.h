@@ -18,12 +18,13 @@ namespace deepinfer {
 
 class RollingRestart {
  public:
-  // cluster and clock are borrowed.
+  // cluster and clock are borrowed. What was asked of an earlier one in the folder is dropped.
   RollingRestart(LocalCluster* cluster, SecurityPtr security, const Clock* clock);
   ~RollingRestart();
 
-  // One look: begins what was asked for in the folder of the cluster, goes a step on.
-  Status Turn();
+  // One look: begins what was asked for in the folder of the cluster, goes a step on. An error ends
+  // the restart, not the cluster.
+  void Turn();
 
  private:
   struct Replacement {
@@ -32,16 +33,19 @@ class RollingRestart {
   };
   enum class Phase : unsigned char { kIdle, kStarting, kLeaving };
 
+  Status Step();
   Status Begin();
   Status StartGroup();
+  void TakeGroupBack();
   bool GroupIsReady() const;
   bool GroupHasLeft() const;
   bool GroupHasFailed() const;
-  Status End(const std::string& result);
+  void End(const std::string& result);
 
   LocalCluster* const cluster_;
   const SecurityPtr security_;
   const Clock* const clock_;
+  int folder_ = -1;  // locked for as long as somebody looks
   Phase phase_ = Phase::kIdle;
   std::string revision_;
   int generation_ = 0;
