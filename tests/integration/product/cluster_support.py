@@ -93,8 +93,10 @@ class Stream(threading.Thread):
 class Cluster:
     """`deepinfer cluster up` in a folder of its own; a context manager."""
 
-    def __init__(self, *args, tls=False):
+    def __init__(self, *args, tls=False, files=None):
         self.folder = tempfile.TemporaryDirectory()
+        for name, text in (files or {}).items():
+            pathlib.Path(self.folder.name, name).write_text(text)
         self.tls = self.certificate() if tls else []
         self.process = subprocess.Popen(
             [support.BINARY, "cluster", *self.tls, "up", str(support.DEMO_MODEL), "--port", "0", "--dir",
@@ -257,6 +259,7 @@ class ClusterCase(unittest.TestCase):
     def expect_nothing_held(self, cluster):
         def idle():
             return all(w["running"] == w["waiting"] == w["kv_tokens"] == 0
+                       and w["orphans"] == w["kept_bytes"] == 0
                        and w["hand_offs"]["tickets_granted"] == w["hand_offs"]["tickets_released"]
                        and w["hand_offs"]["pins_acquired"] == w["hand_offs"]["pins_released"]
                        for w in cluster.status())

@@ -3,7 +3,9 @@
 import http.client
 import json
 import os
+import pathlib
 import signal
+import tempfile
 import unittest
 
 import cluster_support
@@ -91,6 +93,8 @@ class ClusterTest(cluster_support.ClusterCase):
             os.kill(cluster.pids["gateway"], signal.SIGKILL)
             for stream in lost:
                 stream.join()
+            # A gateway asks workers only once they have told of orphans.
+            wait_for(lambda: sum(w["orphans"] for w in cluster.status()) == 4)
             again = ask(other.port)
             for stream in again:
                 stream.join()
@@ -106,6 +110,14 @@ class ClusterTest(cluster_support.ClusterCase):
                 stream.join()
                 self.assertEqual(stream.text, want.text)
             self.assertEqual(cluster.logs("worker-*").count("run.adopted"), 4)
+
+    def test_a_restart_is_refused_where_nobody_looks_after_the_cluster(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "cluster.json").write_text("[]\n")
+            done = support.run("cluster", "restart", "--dir", folder)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(b"looks after", done.stderr)
+            self.assertEqual(os.listdir(folder), ["cluster.json"])
 
     def test_clients_that_leave_free_their_workers(self):
         with Cluster("--workers", "2") as cluster:

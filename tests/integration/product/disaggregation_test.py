@@ -153,7 +153,9 @@ class DisaggregationTest(cluster_support.ClusterCase):
         self.lose("prefill", signal.SIGSTOP, events=0)
 
     def test_all_workers_are_replaced_under_load(self):
-        with Cluster("--prefill", "1", "--decode", "1", "--worker-flag=--revision=one") as cluster:
+        # Nobody waits any more for what was asked of an earlier cluster in the folder.
+        with Cluster("--prefill", "1", "--decode", "1", "--worker-flag=--revision=one",
+                     files={"restart": "left\n"}) as cluster:
             before = [w["pid"] for w in cluster.status()]
             streams = self.start(cluster, events=1)
             done = support.run("cluster", "restart", "--dir", cluster.folder.name, "--revision",

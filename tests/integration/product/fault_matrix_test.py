@@ -68,8 +68,10 @@ ROWS = [
     ("decode", "decode+gateway", "kill", 25, True),
     ("decode", "decode", "drain", 25, False),
     ("prefill", "prefill", "drain", 25, False),
+    ("prefill", "prefill+gateway", "kill", 30, False),
 ]
-STOP_S = 3.0
+# Of processes that nobody misses by their silence.
+STOP_S = 5.0
 
 
 class Client(threading.Thread):
@@ -180,10 +182,15 @@ class FaultMatrixTest(cluster_support.ClusterCase):
                                "--within", "0.2")
             self.assertEqual(done.returncode, 0, done.stderr)
             return
+        workers = not {"gateway", "registry"} & set(names)
+        silent = cluster.logs("gateway").count("worker.silent") if workers else None
         for pid in pids:
             os.kill(pid, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
         if fault == "stop":
-            time.sleep(STOP_S)
+            if silent is None:
+                time.sleep(STOP_S)
+            else:
+                wait_for(lambda: cluster.logs("gateway").count("worker.silent") > silent)
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
 
@@ -197,6 +204,7 @@ class FaultMatrixTest(cluster_support.ClusterCase):
         self.reach(cluster, state, clients)
         names = self.victims(cluster, roles)
         lost_before = cluster.logs("gateway").count("request.lost_worker")
+        under_way = sum(c.answer is None for c in clients)
         begin = time.monotonic()
         self.strike(cluster, names, fault)
         for i, client in enumerate(clients):
@@ -208,17 +216,20 @@ class FaultMatrixTest(cluster_support.ClusterCase):
         took_s = time.monotonic() - begin
         self.assertLess(took_s, bound_s)
         # The fault met requests that were under way.
+        self.assertGreater(under_way, 0)
         if state == "decode" and "gateway" in roles and fault == "kill":
             self.assertGreater(max(c.attempts for c in clients), 1)
         elif state == "decode" and "decode" in roles:
             self.assertGreater(cluster.logs("gateway").count("request.lost_worker"), lost_before)
         if fault == "drain":
             return took_s
+        killed = names if fault == "kill" else []
+        wait_for(lambda: all(self.listed(cluster)[n] not in (0, before[n]) for n in killed))
         wait_for(lambda: all(self.listed(cluster).values()))
         wait_for(cluster.all_ready)
         after = self.listed(cluster)
         ended = sorted(n for n in before if before[n] != after[n])
-        self.assertEqual(ended, sorted(names) if fault == "kill" else [])
+        self.assertEqual(ended, sorted(killed))
         self.expect_nothing_held(cluster)
         return took_s
 
