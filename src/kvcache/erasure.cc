@@ -13,8 +13,7 @@ Result<int64_t> Eraser::EraseKeys(std::span<const BlockKey> keys) {
   int64_t erased = 0;
   Status failure;
   for (const BlockKey& key : keys) {
-    // A store of its own needs no word about blocks that it does not have.
-    if (!context_->options.shared && !context_->index.Contains(key)) continue;
+    // Said even of a block that is not known here: a process that reads may still serve it.
     const auto count = Apply(EraseKeyEntry(key, context_->wall_clock->UnixNs()));
     // The others leave the index all the same.
     if (count.ok()) {

@@ -32,6 +32,7 @@ Result<std::unique_ptr<IndexLog>> IndexLog::Open(FileSystem* files, const std::s
 }
 
 Status IndexLog::Append(std::span<const IndexEntry> entries) {
+  if (entries.empty()) return OkStatus();
   const std::lock_guard lock(mutex_);
   const auto bytes = std::as_bytes(entries);
   DI_RETURN_IF_ERROR(file_->WriteAt(bytes, size_));

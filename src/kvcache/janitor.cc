@@ -23,6 +23,11 @@ JanitorAction Describe(const SegmentInfo& info, const char* action, const char* 
   return {info.path, action, reason, live, info.num_records};
 }
 
+bool IsOver(const SegmentInfo& info, int64_t now_ns) {
+  return info.superblock.bucket_hour != kNoBucket &&
+         static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour;
+}
+
 }  // namespace
 
 void Janitor::Own(const std::string& folder) {
@@ -74,8 +79,7 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
       indexed->touches = std::max(indexed->touches, told.touches);
     }
     Resident resident{content.entries[i], *indexed, here.record, false};
-    const int64_t deadline_ns = context_->Policy(indexed->retention)
-                                    .DeadlineNs(StoreMinuteToUnixNs(indexed->touched_minute));
+    const int64_t deadline_ns = DeadlineNs(*indexed);
     resident.live = deadline_ns > now_ns && info.state != SegmentState::kQuarantined;
     if (resident.live) {
       ++survey.num_live;
@@ -85,6 +89,25 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
     survey.residents.push_back(resident);
   }
   return survey;
+}
+
+Janitor::Survey Janitor::LookInLog(const SegmentInfo& info, int64_t now_ns) const {
+  Survey survey;
+  survey.info = info;
+  const auto entries = ReadIndexLog(context_->files, info.folder);
+  if (!entries.ok()) return survey;
+  for (const IndexEntry& entry : *entries) {
+    if (!entry.Is(IndexOp::kAdd) || entry.segment_number != info.number) continue;
+    const auto indexed = context_->index.Find(entry.key);
+    if (!indexed || indexed->location.segment != info.id) continue;
+    survey.residents.push_back(
+        {entry, *indexed, indexed->location.record, DeadlineNs(*indexed) > now_ns});
+  }
+  return survey;
+}
+
+int64_t Janitor::DeadlineNs(const IndexedBlock& block) const {
+  return context_->Policy(block.retention).DeadlineNs(StoreMinuteToUnixNs(block.touched_minute));
 }
 
 double Janitor::ValueOf(const Resident& resident, int64_t now_ns) const {
@@ -132,20 +155,7 @@ std::vector<JanitorAction> Janitor::Step() {
     strays_removed_us_ = now_us;
   }
   std::vector<JanitorAction> actions;
-  for (const SegmentInfo& info : OwnedSealed()) {
-    const bool over = info.superblock.bucket_hour != kNoBucket &&
-                      static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour;
-    if (info.draining) {
-      ContinueDraining(info, now_ns);
-    } else if (info.rewrite) {
-      if (const auto survey = Look(info, now_ns); survey.ok()) {
-        actions.push_back(Describe(info, "copy_forward", "erased", survey->num_live));
-        CopyForward(*survey);
-      }
-    } else if (over && !frozen) {
-      Expire(info, now_ns, false, &actions);
-    }
-  }
+  for (const SegmentInfo& info : OwnedSealed()) Tend(info, now_ns, !frozen, &actions);
   const int64_t used_bytes =
       context_->segments.num_own() * context_->options.layout.segment_bytes();
   const double free_share =
@@ -162,33 +172,53 @@ std::vector<JanitorAction> Janitor::Step() {
   return actions;
 }
 
+void Janitor::Tend(const SegmentInfo& info, int64_t now_ns, bool may_expire,
+                   std::vector<JanitorAction>* actions) {
+  const bool expires = may_expire && IsOver(info, now_ns);
+  if (!info.draining && !info.rewrite) {
+    if (expires) Expire(info, now_ns, false, actions);
+    return;
+  }
+  const auto survey = Look(info, now_ns);
+  if (!survey.ok()) {
+    if (expires) RemoveIfLost(info, survey.status().code(), now_ns);
+  } else if (info.draining) {
+    ContinueDraining(*survey);
+  } else {
+    actions->push_back(Describe(info, "copy_forward", "erased", survey->num_live));
+    CopyForward(*survey);
+  }
+}
+
 std::vector<JanitorAction> Janitor::Plan() {
   const int64_t now_ns = context_->wall_clock->UnixNs();
   std::vector<JanitorAction> actions;
   for (const SegmentInfo& info : OwnedSealed()) {
-    if (info.superblock.bucket_hour != kNoBucket &&
-        static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour) {
-      Expire(info, now_ns, true, &actions);
-    }
+    if (IsOver(info, now_ns)) Expire(info, now_ns, true, &actions);
   }
   return actions;
+}
+
+void Janitor::RemoveIfLost(const SegmentInfo& info, StatusCode fault, int64_t now_ns) {
+  // Gone or broken beyond reading: nothing of it can be served. A disk that fails for a moment is
+  // asked again.
+  const bool is_lost =
+      fault == StatusCode::kNotFound || fault == StatusCode::kDataCorruption ||
+      now_ns / kNsPerHour >= static_cast<int64_t>(info.superblock.bucket_hour) + kUnreadableHours;
+  if (!is_lost) return;
+  Remove(LookInLog(info, now_ns));
+  // Those that the log does not name either.
+  for (const IndexedBlock& block : context_->ForgetSegments({info.id})) {
+    if (DeadlineNs(block) <= now_ns) continue;
+    ++context_->counters.retention_breaches[static_cast<size_t>(block.retention)];
+  }
 }
 
 void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
                      std::vector<JanitorAction>* actions) {
   const auto survey = Look(info, now_ns);
   if (!survey.ok()) {
-    // Gone or broken beyond reading: nothing of it can be served. A disk that fails for a moment is
-    // asked again.
-    const StatusCode code = survey.status().code();
-    const bool is_lost =
-        code == StatusCode::kNotFound || code == StatusCode::kDataCorruption ||
-        now_ns / kNsPerHour >= static_cast<int64_t>(info.superblock.bucket_hour) + kUnreadableHours;
-    if (dry_run || !is_lost) return;
-    Survey nothing;
-    nothing.info = info;
-    Remove(nothing);
-    context_->ForgetSegments({info.id});
+    if (!dry_run) RemoveIfLost(info, survey.status().code(), now_ns);
     return;
   }
   const bool move = survey->num_live > 0 &&
@@ -271,12 +301,10 @@ void Janitor::CopyForward(const Survey& survey) {
   }
 }
 
-void Janitor::ContinueDraining(const SegmentInfo& info, int64_t now_ns) {
-  const auto survey = Look(info, now_ns);
-  if (!survey.ok()) return;
-  if (survey->num_live == 0) return Remove(*survey);
+void Janitor::ContinueDraining(const Survey& survey) {
+  if (survey.num_live == 0) return Remove(survey);
   // Copies that were lost on the way are made again.
-  CopyForward(*survey);
+  CopyForward(survey);
 }
 
 void Janitor::Remove(const Survey& survey) {

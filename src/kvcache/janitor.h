@@ -72,11 +72,19 @@ class Janitor {
   };
 
   Result<Survey> Look(const SegmentInfo& info, int64_t now_ns) const;
+  // What the log of its folder says of a segment that cannot be read.
+  Survey LookInLog(const SegmentInfo& info, int64_t now_ns) const;
+  int64_t DeadlineNs(const IndexedBlock& block) const;
+  // One round for one segment.
+  void Tend(const SegmentInfo& info, int64_t now_ns, bool may_expire,
+            std::vector<JanitorAction>* actions);
   std::vector<SegmentInfo> OwnedSealed() const;
   bool ExpiryFrozen(int64_t now_ns);
   void Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
               std::vector<JanitorAction>* actions);
-  void ContinueDraining(const SegmentInfo& info, int64_t now_ns);
+  // Removes a segment whose bucket is over and that could not be read, when that will not change.
+  void RemoveIfLost(const SegmentInfo& info, StatusCode fault, int64_t now_ns);
+  void ContinueDraining(const Survey& survey);
   bool MayMoveBucket(const Survey& survey);
   void CopyForward(const Survey& survey);
   void Remove(const Survey& survey);

@@ -231,7 +231,7 @@ void SharedFolders::SweepGone() {
     gone.insert(id);
   }
   gone_.clear();
-  context_->ForgetSegments(gone);
+  (void)context_->ForgetSegments(gone);
 }
 
 std::vector<PeerView> SharedFolders::Peers() const {

@@ -170,13 +170,14 @@ void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {
   }
 }
 
-void StoreContext::ForgetSegments(const std::set<uint32_t>& ids) {
-  if (ids.empty()) return;
-  const auto forgotten = index.EraseIf(
+std::vector<IndexedBlock> StoreContext::ForgetSegments(const std::set<uint32_t>& ids) {
+  if (ids.empty()) return {};
+  auto forgotten = index.EraseIf(
       [&](const IndexedBlock& block) { return ids.contains(block.location.segment); });
   for (const IndexedBlock& block : forgotten) {
     tenants.Charge(block.tenant, -options.layout.record_bytes());
   }
+  return forgotten;
 }
 
 }  // namespace deepinfer

@@ -159,8 +159,8 @@ struct StoreContext {
     Forget(key, block);
     departed.Note(key, reason);
   }
-  // The segments are gone: their entries are forgotten. Looks at the whole index.
-  void ForgetSegments(const std::set<uint32_t>& ids);
+  // The segments are gone: their entries are forgotten, and returned. Looks at the whole index.
+  std::vector<IndexedBlock> ForgetSegments(const std::set<uint32_t>& ids);
 
   KvStoreOptions options;
   FileSystem* files;

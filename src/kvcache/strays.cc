@@ -1,6 +1,7 @@
 #include "kvcache/strays.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/log.h"
@@ -10,12 +11,28 @@
 namespace deepinfer {
 namespace {
 
-int64_t LongestLifeNs(const StoreContext& context) {
+// The longest life of a class whose blocks are not pinned; none when that never ends.
+std::optional<int64_t> LongestLifeNs(const StoreContext& context) {
   int64_t hours = 0;
-  for (const RetentionPolicy& policy : context.options.retention) {
-    hours = std::max(hours, policy.ttl_hours);
+  for (size_t i = 0; i < kNumRetentionClasses; ++i) {
+    if (static_cast<RetentionClass>(i) == RetentionClass::kPinned) continue;
+    const int64_t ttl_hours = context.options.retention[i].ttl_hours;
+    if (ttl_hours == 0) return std::nullopt;
+    hours = std::max(hours, ttl_hours);
   }
   return hours * kNsPerHour;
+}
+
+// Segment files of the folder that no entry of the table stands for.
+std::vector<std::string> UnknownSegments(const StoreContext& context, const std::string& folder,
+                                         const std::set<std::string>& known) {
+  std::vector<std::string> unknown;
+  const auto names = context.files->List(folder);
+  if (!names.ok()) return unknown;
+  for (const std::string& name : *names) {
+    if (ParseSegmentFileName(name) && !known.contains(folder + "/" + name)) unknown.push_back(name);
+  }
+  return unknown;
 }
 
 // A segment that is only not loaded yet is ours to read.
@@ -33,22 +50,21 @@ bool IsReadable(const StoreContext& context, const std::string& path) {
 }  // namespace
 
 int64_t RemoveOldStrays(StoreContext* context, const std::vector<std::string>& folders) {
+  const auto longest_life_ns = LongestLifeNs(*context);
+  if (!longest_life_ns) return 0;
   std::set<std::string> known;
   for (const SegmentInfo& info : context->segments.List()) known.insert(info.path);
   int64_t removed = 0;
   for (const std::string& folder : folders) {
-    const auto names = context->files->List(folder);
-    if (!names.ok()) continue;
-    for (const std::string& name : *names) {
+    const std::vector<std::string> unknown = UnknownSegments(*context, folder, known);
+    if (unknown.empty()) continue;
+    const auto now_ns = FileSystemNowNs(context->files, folder);
+    if (!now_ns.ok()) continue;
+    for (const std::string& name : unknown) {
       const std::string path = folder + "/" + name;
-      const auto parsed = ParseSegmentFileName(name);
-      if (!parsed || known.contains(path)) continue;
       const auto info = context->files->Stat(path);
-      const auto now_ns = FileSystemNowNs(context->files, folder);
-      if (!info.ok() || !now_ns.ok() || *now_ns - info->modified_ns < LongestLifeNs(*context)) {
-        continue;
-      }
-      if (parsed->extension != "bad" && IsReadable(*context, path)) continue;
+      if (!info.ok() || *now_ns - info->modified_ns < *longest_life_ns) continue;
+      if (!name.ends_with(".bad") && IsReadable(*context, path)) continue;
       if (!context->files->Remove(path).ok()) continue;
       ++removed;
       Log(LogLevel::kInfo, "kv.stray_removed", {{"path", path}});

@@ -11,7 +11,7 @@
 namespace deepinfer {
 
 // Removes those of the folders, which this process owns, that have not changed for the longest time
-// to live of a class; their number.
+// to live of a class, pinned blocks aside, or none where a class lives for ever; their number.
 int64_t RemoveOldStrays(StoreContext* context, const std::vector<std::string>& folders);
 
 }  // namespace deepinfer

@@ -132,7 +132,7 @@ class FaultFileSystem final : public FileSystem {
           return Unavailable("injected");
         case FaultKind::kFlippedWrite: {
           std::vector<std::byte> flipped(bytes.begin(), bytes.end());
-          owner_->Flip(&flipped[owner_->Below(flipped.size())]);
+          if (!flipped.empty()) owner_->Flip(&flipped[owner_->Below(flipped.size())]);
           return under_->WriteAt(flipped, offset);
         }
         case FaultKind::kLostWrite:

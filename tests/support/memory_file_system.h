@@ -77,6 +77,10 @@ class MemoryFileSystem final : public FileSystem {
   Status RemoveDirectory(const std::string& path) override {
     DI_RETURN_IF_ERROR(Try("rmdir", path));
     const std::lock_guard lock(mutex_);
+    const auto is_inside = [&](const auto& item) { return FolderOf(item.first) == path; };
+    if (std::ranges::any_of(names_, is_inside) || std::ranges::any_of(folders_, is_inside)) {
+      return Unavailable(path + " is not empty");
+    }
     return folders_.erase(path) > 0 ? OkStatus() : NotFound(path);
   }
 
@@ -151,6 +155,8 @@ class MemoryFileSystem final : public FileSystem {
     for (size_t i = 0; i < kept; ++i) Apply(name_changes_[i], &names);
     std::map<const Node*, std::shared_ptr<Node>> copies;
     for (const auto& [path, node] : names) {
+      // A folder is removed behind the last of its files: these cannot come back without it.
+      if (!folders_.contains(FolderOf(path))) continue;
       auto& copy = copies[node.get()];
       if (copy == nullptr) copy = AfterPowerCut(*node, random);
       image->names_[path] = copy;

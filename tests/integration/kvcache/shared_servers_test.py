@@ -75,6 +75,12 @@ class Worker:
         return status
 
 
+def unreached(worker):
+    """Tokens whose blocks could not be read in time, or not at all."""
+    return sum(worker.metric("kv_miss_tokens_total", f'reason="{reason}"')
+               for reason in ("deadline", "breaker", "io_error"))
+
+
 def check(volume, seconds):
     prompts = [prompt(seed) for seed in range(NUM_PROMPTS)]
     a, b = Worker(volume, 0, "a"), Worker(volume, 1, "b")
@@ -86,6 +92,7 @@ def check(volume, seconds):
         for got, want in zip(warm, cold):
             assert got[0] == want[0]
             assert got[1]["remote"] > 0, got
+        unreached_before = unreached(b)
         volume.stall(True)
         timer = threading.Timer(seconds, volume.stall, (False,))
         timer.start()
@@ -100,6 +107,7 @@ def check(volume, seconds):
                     assert asked >= NUM_PROMPTS // 2 or tokens == cold[i][0], "another answer"
                     slowest = max(slowest, elapsed)
                 asked += 1
+            assert unreached(b) > unreached_before, "nothing was asked of the stalled file system"
         finally:
             timer.join()
         median_cold = sorted(seconds for _, _, seconds in cold)[NUM_PROMPTS // 2]
@@ -110,8 +118,9 @@ def check(volume, seconds):
 
         def shares_again():
             ids = prompt(next(fresh))
+            known = b.metric("kv_index_entries")
             want = a.answer(ids)[0]
-            time.sleep(1)
+            b.stored(known + LENGTH // BLOCK)
             got = b.answer(ids)
             assert got[0] == want, "another answer"
             return got[1]["remote"] > 0

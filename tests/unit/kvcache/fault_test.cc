@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "kvcache/segment_file.h"
 #include "kvcache/store_folders.h"
 #include "support/fault_file_system.h"
 #include "support/kv_store_fixture.h"
@@ -199,6 +200,10 @@ class FaultyLife : public KvStoreFixture {
     LetEverythingExpire();
     store.reset();
     EXPECT_EQ(faults.num_handles(), 0);
+    for (const std::string& path : files->Paths()) {
+      const std::string name = path.substr(path.rfind('/') + 1);
+      EXPECT_FALSE(ParseSegmentFileName(name)) << path << " stays for ever";
+    }
   }
 
   void LetEverythingExpire() {

@@ -85,6 +85,20 @@ TEST_F(ReadOnlyStore, ChangesNothing) {
   EXPECT_EQ(LoadChain(1, 9), 9);
 }
 
+TEST_F(ReadOnlyStore, AnErasureHoldsForABlockThatOnlyTheReaderKnows) {
+  // The owner reads it wrongly once, and forgets it.
+  const std::string path = store->context().segments.List()[0].path;
+  std::byte& byte = files->At(path, options.layout.RecordOffset(0) + 300);
+  byte ^= std::byte{1};
+  EXPECT_EQ(LoadChain(1, 1), 0);
+  byte ^= std::byte{1};
+  ASSERT_FALSE(store->context().index.Contains(NumberedKey(1, 0)));
+  EXPECT_EQ(ReaderLoads(1, 1), 1);
+  EXPECT_EQ(*store->EraseKeys(NumberedKeys(1, 1)), 0);
+  Follow();
+  EXPECT_EQ(ReaderLoads(1, 1), 0);
+}
+
 TEST_F(ReadOnlyStore, DamageIsNotServedAndTheFileStaysTheOwners) {
   const std::string path = store->context().segments.List()[0].path;
   for (const int64_t record : {2, 5}) {

@@ -396,6 +396,64 @@ TEST_F(KvStoreTest, AnExpiredSegmentThatCannotBeReadIsTriedAgainAndLeavesNoEntry
   EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
 }
 
+TEST_F(KvStoreTest, BlocksOfALostSegmentInsideTheirDeadlineCountAsBreaches) {
+  PublishChain(1, 14);
+  store->Flush(true);
+  PassHours(100);
+  store->Touch(NumberedKeys(1, 5), RetentionClass::kChat);
+  PassHours(111);
+  files->set_fault([](const std::string& operation, const std::string& path) {
+    return operation == "read" && path.ends_with(".seg") ? Unavailable("bad sector") : OkStatus();
+  });
+  store->RunJanitor();
+  EXPECT_TRUE(SegmentPaths().empty());
+  EXPECT_EQ(store->Stats().blocks, 0);
+  EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 5);
+  EXPECT_EQ(store->Lookup(NumberedKeys(1, 1), 0).reason, MissReason::kEvictedEarly);
+}
+
+TEST_F(KvStoreTest, ErasedBytesThatCannotBeRewrittenLeaveWithTheirSegment) {
+  PublishChain(1, 14);
+  store->Flush(true);
+  ASSERT_EQ(*store->EraseKeys(NumberedKeys(1, 3)), 3);
+  files->set_fault([](const std::string& operation, const std::string& path) {
+    return operation == "read" && path.ends_with(".seg") ? Unavailable("bad sector") : OkStatus();
+  });
+  store->RunJanitor();
+  PassHours(181);
+  store->RunJanitor();
+  EXPECT_EQ(SegmentPaths().size(), 1u);
+  PassHours(30);
+  store->RunJanitor();
+  EXPECT_TRUE(SegmentPaths().empty());
+  for (const std::string& path : files->Paths()) EXPECT_FALSE(path.ends_with(".seg")) << path;
+}
+
+TEST_F(KvStoreTest, FilesInQuarantineLeaveAfterTheLongestLifeOfAClassIfThatEnds) {
+  PublishChain(1, 3);
+  store->Flush(true);
+  const std::string path = SegmentPaths().at(0);
+  const std::string bad = path.substr(0, path.rfind('.')) + ".bad";
+  files->At(path, 64) ^= std::byte{1};
+  const auto stays = [&] {
+    PassHours(2);
+    store->RunJanitor();
+    return std::ranges::count(files->Paths(), bad) == 1;
+  };
+  Open();
+  EXPECT_TRUE(stays());
+  files->AdvanceClock(167 * kNsPerHour);
+  EXPECT_TRUE(stays());
+  files->AdvanceClock(2 * kNsPerHour);
+  const KvStoreOptions usual = options;
+  options.retention[static_cast<size_t>(RetentionClass::kChat)].ttl_hours = 0;
+  Open();
+  EXPECT_TRUE(stays());
+  options = usual;
+  Open();
+  EXPECT_FALSE(stays());
+}
+
 TEST_F(KvStoreTest, TenantsOverTheirQuotaAreRefusedAndGoFirst) {
   options.tenant_quota_bytes = 10 * options.layout.record_bytes();
   options.space_bytes = 4 * options.layout.segment_bytes();
