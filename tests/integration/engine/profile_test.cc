@@ -24,6 +24,7 @@ class Profiles : public EngineTest {
 };
 
 TEST_F(Profiles, ShowTheNextStepsWithTheirPartsInOrder) {
+  Start(OneTokenPerStep());
   clock_.OnRead([this] { clock_.Advance(1); });
   auto profile = Profile(5, kNever);
   EngineRequest r = GreedyRequest(RandomPrompt(200, 1), 8);

@@ -23,6 +23,8 @@ class StepTimes : public EngineTest {
     EngineRequest r = GreedyRequest(RandomPrompt(40, 1), 60);
     r.sampling.ignore_eos = true;
     Run(r);
+    // A step may still be in flight; it needs a length too.
+    (void)StatisticsWhenIdle(*engine_);
     clock_.OnRead({});
   }
   int64_t NumPredictions() const {
