@@ -219,7 +219,7 @@ class FaultMatrixTest(cluster_support.ClusterCase):
         self.assertGreater(under_way, 0)
         if state == "decode" and "gateway" in roles and fault == "kill":
             self.assertGreater(max(c.attempts for c in clients), 1)
-        elif state == "decode" and "decode" in roles:
+        elif state == "decode" and "decode" in roles and fault != "drain":  # which lets runs end
             self.assertGreater(cluster.logs("gateway").count("request.lost_worker"), lost_before)
         if fault == "drain":
             return took_s
