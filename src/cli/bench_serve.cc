@@ -108,6 +108,10 @@ class BenchServeCommand final : public Command {
     c->add_option("--trace-length-scale", trace_.length_scale, "Factor of the lengths")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    c->add_option("--trace-max-input", trace_.max_input_tokens,
+                  "Leave out prompts of the trace with more tokens; 0 = none")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     c->add_option("--temperature", temperature_, "Sampling temperature")
         ->check(CLI::Range(0.0, 2.0))
         ->capture_default_str();

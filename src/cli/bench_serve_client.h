@@ -68,6 +68,7 @@ class StreamReader {
 
   RequestOutcome* outcome_;
   std::string line_;
+  std::string refusal_;  // what came with another status than 200
   bool has_token_ = false;
   bool done_ = false;
 };

@@ -13,6 +13,9 @@ namespace deepinfer {
 
 namespace {
 
+// Kinds of failure in a printed report, the frequent ones first.
+constexpr size_t kMostErrorsTold = 8;
+
 double PerSecond(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
@@ -106,7 +109,15 @@ std::string ReportText(const LoadTestReport& r) {
                       "p90", "p95", "p99", "max");
   text +=
       Row("TTFT", r.ttft_ms) + Row("ITL", r.itl_ms) + Row("TPOT", r.tpot_ms) + Row("E2E", r.e2e_ms);
-  for (const auto& [error, count] : r.errors) text += fmt::format("failed {}: {}\n", count, error);
+  size_t num_told = 0;
+  for (const auto& [error, count] : r.errors) {
+    if (num_told++ == kMostErrorsTold) break;
+    text += fmt::format("failed {}: {}\n", count, error);
+  }
+  if (r.errors.size() > kMostErrorsTold) {
+    text += fmt::format("and {} other kinds of failure, see --json\n",
+                        r.errors.size() - kMostErrorsTold);
+  }
   return text;
 }
 

@@ -9,6 +9,19 @@ namespace {
 
 namespace json = boost::json;
 
+// A refusal is short; more of it is not worth a line of the report.
+constexpr size_t kMostRefusalBytes = 16 * 1024;
+constexpr size_t kMostMessageBytes = 200;
+
+// The message of a body of the form {"error":{"message":...}}; "" for another form.
+std::string ErrorMessage(const json::value& body) {
+  const json::value* fault = body.is_object() ? body.get_object().if_contains("error") : nullptr;
+  const json::value* message =
+      fault != nullptr && fault->is_object() ? fault->get_object().if_contains("message") : nullptr;
+  if (message == nullptr || !message->is_string()) return "";
+  return std::string(message->get_string()).substr(0, kMostMessageBytes);
+}
+
 int64_t IntegerAt(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value != nullptr && value->is_int64() ? value->get_int64() : 0;
@@ -26,6 +39,10 @@ void TakeUsage(const json::object& usage, RequestOutcome* outcome) {
 }  // namespace
 
 int64_t StreamReader::Take(std::string_view bytes, double now_s) {
+  if (outcome_->status != 200) {
+    refusal_ += bytes.substr(0, kMostRefusalBytes - refusal_.size());
+    return 0;
+  }
   int64_t num_events = 0;
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
@@ -61,12 +78,9 @@ void StreamReader::TakeEvent(std::string_view data, double now_s, int64_t* num_e
     if (const json::value* usage = value.get_object().if_contains("usage")) {
       if (usage->is_object()) TakeUsage(usage->get_object(), outcome_);
     }
-    if (const json::value* fault = value.get_object().if_contains("error")) {
-      const json::value* message =
-          fault->is_object() ? fault->get_object().if_contains("message") : nullptr;
-      outcome_->error = message != nullptr && message->is_string()
-                            ? std::string(message->get_string())
-                            : "the server reported an error";
+    if (value.get_object().contains("error")) {
+      outcome_->error = ErrorMessage(value);
+      if (outcome_->error.empty()) outcome_->error = "the server reported an error";
     }
   }
   if (data.find(R"("choices":[{)") == std::string_view::npos) return;
@@ -85,6 +99,10 @@ void StreamReader::TakeEvent(std::string_view data, double now_s, int64_t* num_e
 void StreamReader::Finish() {
   if (outcome_->error.empty() && outcome_->status != 200) {
     outcome_->error = "status " + std::to_string(outcome_->status);
+    boost::system::error_code error;
+    const json::value body = json::parse(refusal_, error);
+    const std::string message = error ? "" : ErrorMessage(body);
+    if (!message.empty()) outcome_->error += ": " + message;
   }
   if (outcome_->error.empty() && !done_) outcome_->error = "the stream ended early";
   if (outcome_->error.empty() && outcome_->output_tokens == 0) {

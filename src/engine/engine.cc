@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread_name.h"
+#include "base/thread_priority.h"
 #include "engine/actions/compile.h"
 #include "engine/actions/export_state.h"
 #include "engine/actions/fork.h"
@@ -254,6 +255,7 @@ bool Engine::draining() const {
 
 void Engine::Loop() {
   NameThread("engine");
+  RunBeforeEqualThreads();
   const int32_t max_launched = executor_.asynchronous() ? 2 : 1;
   while (true) {
     const bool stop = TakeInbox();

@@ -60,6 +60,8 @@ class BenchServe(unittest.TestCase):
         reports, _ = self.bench("--trace", trace, "--trace-time-scale", 0.1)
         self.assertEqual(reports[0]["prompt_tokens"], 3 * 512 + 60 + 120)
         self.assertEqual(reports[0]["output_tokens"], 2 + 3 + 4)
+        reports, _ = self.bench("--trace", trace, "--trace-time-scale", 0, "--trace-max-input", 600)
+        self.assertEqual(reports[0]["output_tokens"], 2 + 3)
 
     def test_failures_are_counted_and_named(self):
         out = self.folder / "failed.json"
@@ -68,7 +70,11 @@ class BenchServe(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         report = json.loads(out.read_text())[0]
         self.assertEqual((report["completed"], report["failed"]), (0, 3))
-        self.assertEqual(report["errors"], {"status 400": 3})
+        self.assertEqual(list(report["errors"].values()), [3])
+        reason = next(iter(report["errors"]))
+        self.assertTrue(reason.startswith("status 400: "), reason)
+        self.assertIn("1024", reason)
+        self.assertIn("failed 3: " + reason, done.stdout.decode())
 
     def test_wrong_usage_is_told_apart_from_failure(self):
         for args in (("--input-len", "zero"), ("--url", "ftp://x"), ("--trace", "/dev/null")):

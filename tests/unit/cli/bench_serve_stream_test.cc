@@ -67,7 +67,11 @@ std::string ErrorOf(int status, const std::string& body) {
 }
 
 TEST(StreamReader, SaysWhyARequestFailed) {
-  EXPECT_EQ(ErrorOf(429, R"({"error":{"message":"full"}})"), "status 429");
+  EXPECT_EQ(ErrorOf(429, R"({"error":{"message":"full"}})"), "status 429: full");
+  EXPECT_EQ(ErrorOf(429, "{\n\"error\":\n{\"message\":\"full\"}}"), "status 429: full");
+  EXPECT_EQ(ErrorOf(502, "<html>"), "status 502");
+  EXPECT_EQ(ErrorOf(500, R"({"error":"so"})"), "status 500");
+  EXPECT_EQ(ErrorOf(500, std::string(1 << 20, 'x')), "status 500");
   EXPECT_EQ(ErrorOf(200, "data: {\"error\":{\"message\":\"gone\"}}\n\ndata: [DONE]\n\n"), "gone");
   EXPECT_EQ(ErrorOf(200, kToken), "the stream ended early");
   EXPECT_EQ(ErrorOf(200, std::string(kToken) + kDone), "the answer has no usage");
