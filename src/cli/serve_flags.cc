@@ -127,6 +127,7 @@ void ServeFlags::RegisterEngine(CLI::App* c) {
                 "Longest lifetime of what requests leave in the persistent cache");
   Choice(c, "--async-scheduling", &async_scheduling_, {"on", "off"},
          "Plan a step while the one before computes; off is for debugging");
+  scheduling.Register(c, &engine);
   speculation.Register(c);
   c->add_option("--perf-curve-dir", perf_curve_dir,
                 "Folder that keeps learned step times between starts; none by default");
@@ -371,6 +372,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   engine.decoder_tail = decoder_tail_ == "full" ? DecoderTail::kFull : DecoderTail::kCompact;
   engine.prefix_cache = prefix_cache_ == "on";
   engine.min_load_wait_us = min_load_wait_ms_ * 1000;
+  scheduling.Apply(&engine);
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
   DI_ASSIGN_OR_RETURN(engine.speculation, speculation.Options());

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "cli/kv_flags.h"
 #include "cli/model_flags.h"
+#include "cli/scheduling_flags.h"
 #include "cli/speculation_flags.h"
 #include "cluster/gateway.h"
 #include "engine/engine.h"
@@ -25,6 +26,7 @@ struct ServeFlags {
   KvFlags kv;
   SpeculationFlags speculation;
   EngineOptions engine;
+  SchedulingFlags scheduling;
   GrammarPoolOptions grammars;
   ServerOptions server;
 

@@ -32,7 +32,11 @@ EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
   static_assert(kPlanBlockTokens == kBlockTokens);
   limits.max_rows = o.max_num_batched_tokens;
   limits.max_sequences = o.max_num_seqs;
+  limits.min_prefill_rows = o.min_prefill_rows;
+  limits.prefill_every = o.prefill_every;
+  limits.prefill_share_max = o.prefill_share_max;
   limits.tpot_target_us = o.tpot_target_us;
+  limits.max_skips = o.max_skips;
   statistics.kv_capacity_tokens = memory->capacity_tokens();
   statistics.blocks_total = memory->blocks().stats().capacity;
   statistics.slots_total = memory->slots().num_slots();

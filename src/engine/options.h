@@ -66,7 +66,12 @@ struct EngineOptions {
 
   // Post-process a step while the next one computes. Off: one step at a time, equal tokens.
   bool async_scheduling = true;
+  // How a step is shared between answers and prompts (sched/limits.h).
   int64_t tpot_target_us = kTpotTargetUs;
+  int32_t min_prefill_rows = kMinPrefillRows;
+  int32_t prefill_every = kPrefillEvery;
+  double prefill_share_max = kPrefillShareMax;
+  int32_t max_skips = kMaxSkips;
 
   SpeculationOptions speculation;
   // Borrowed, the one of the model's operators: samples large vocabularies on its threads. Null: on

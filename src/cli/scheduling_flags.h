@@ -1,0 +1,26 @@
+// Flags of how steps are planned and how parked requests go on (engine options of the planner).
+// Thread rule: main thread.
+#pragma once
+
+#include <string>
+
+#include "engine/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace deepinfer {
+
+class SchedulingFlags {
+ public:
+  // Some flags are read straight into the options, which outlive the parsing; Apply adds the rest.
+  void Register(CLI::App* command, EngineOptions* options);
+  void Apply(EngineOptions* options) const;
+
+ private:
+  double tpot_target_ms_ = 1e-3 * static_cast<double>(kTpotTargetUs);
+  std::string resume_ = "exact";
+};
+
+}  // namespace deepinfer
