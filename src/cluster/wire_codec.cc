@@ -137,6 +137,8 @@ void ForEachValue(S& s, F f) {
   f(s.blocks_acquired), f(s.blocks_released), f(s.slots_acquired), f(s.slots_released);
   f(s.masked_tokens), f(s.forced_tokens), f(s.grammar_us);
   f(s.host_us), f(s.model_us), f(s.draft_us);
+  for (auto& v : s.queued_by_class) f(v);
+  f(s.undelivered_events), f(s.step_max_context), f(s.attended_tokens), f(s.kiloflops);
 }
 
 template <typename S, typename F>

@@ -41,6 +41,9 @@ SequenceState TerminalState(FinishReason reason) {
   }
 }
 
+// Sum over the rows [start, end) of the positions up to theirs.
+int64_t AttendedTokens(int64_t start, int64_t end) { return (end - start) * (start + end + 1) / 2; }
+
 StepKind KindOf(const StepJob& job) {
   if (job.rows.decode_rows == 0) return StepKind::kPrefill;
   return job.rows.prefill_rows == 0 ? StepKind::kDecode : StepKind::kMixed;
@@ -141,6 +144,11 @@ void Engine::RecordStep(const StepJob& job) {
   ++st.steps;
   st.prefill_rows += job.rows.prefill_rows;
   st.decode_rows += job.rows.decode_rows;
+  for (const StepItem& item : job.items) {
+    if (item.ran) st.attended_tokens += AttendedTokens(item.rows.start, item.end());
+  }
+  st.kiloflops += std::llround(job.rows.flops / 1e3);
+  st.step_max_context = job.rows.max_context;
   st.model_us += job.model_us;
   st.grammar_us += job.grammar_us;
   st.draft_us += job.draft_us + job.context_us;
@@ -226,8 +234,11 @@ void Engine::Publish() {
   int64_t prompt_squares = state_.queued_prompt_squares;
   int64_t output_tokens = state_.queued_output_tokens;
   int32_t running = static_cast<int32_t>(state_.parked.size());
+  st.undelivered_events = 0;
+  for (const Sequence* s : state_.parked) st.undelivered_events += s->window->outstanding();
   for (const Sequence* s : state_.active) {
     if (IsTerminal(s->state)) continue;
+    st.undelivered_events += s->window->outstanding();
     ++running;
     kv_tokens += s->computed;
     const int64_t prompt_left = std::max(0, s->prompt_len - s->computed);
@@ -238,6 +249,9 @@ void Engine::Publish() {
   st.running = running;
   st.loading = static_cast<int32_t>(state_.loading.size());
   st.waiting = static_cast<int32_t>(state_.queue.size()) + st.loading;
+  for (const RequestClass c : kRequestClasses) {
+    st.queued_by_class[static_cast<size_t>(c)] = static_cast<int32_t>(state_.queue.size(c));
+  }
   st.parked = static_cast<int32_t>(state_.parked.size());
   st.pending =
       static_cast<int32_t>(state_.sequences.size() - state_.active.size() - state_.parked.size()) -

@@ -13,6 +13,7 @@
 
 #include "kvcache/miss_reason.h"
 #include "sched/predicted_costs.h"
+#include "sched/request_class.h"
 #include "text/grammar_stats.h"
 
 namespace deepinfer {
@@ -89,7 +90,8 @@ struct EngineStatistics {
 
   // Now.
   int32_t running = 0;
-  int32_t waiting = 0;  // QUEUED and LOADING
+  int32_t waiting = 0;                                            // QUEUED and LOADING
+  std::array<int32_t, kRequestClasses.size()> queued_by_class{};  // QUEUED
   int32_t pending = 0;  // waiting for a grammar, an image or a hand-off
   int32_t parked = 0;
   int32_t loading = 0;  // part of waiting: blocks come from the store
@@ -104,12 +106,16 @@ struct EngineStatistics {
   int64_t blocks_cached = 0;  // idle, kept for later prompts
   int64_t slots_total = 0;
   int64_t slots_used = 0;
+  int64_t undelivered_events = 0;  // with the receivers of live requests
+  int64_t step_max_context = 0;    // longest of the last step
   PredictedCosts costs;
 
   // Since the start.
   int64_t steps = 0;
   int64_t prefill_rows = 0;
   int64_t decode_rows = 0;
+  int64_t attended_tokens = 0;  // sum over rows of the positions up to theirs
+  int64_t kiloflops = 0;        // of rows without those of the draft model
   int64_t cached_tokens = 0;    // prompt tokens taken from the cache
   int64_t computed_tokens = 0;  // prompt rows run, replayed ones included
   int64_t replayed_tokens = 0;

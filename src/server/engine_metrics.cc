@@ -20,6 +20,8 @@ double Share(int64_t part, int64_t whole) {
 
 double KvUsage(const Stats& s) { return Share(s.kv_tokens, s.kv_capacity_tokens); }
 
+double ModelFlops(const Stats& s) { return static_cast<double>(s.kiloflops) * 1e3; }
+
 template <auto kMember>
 double Seconds(const Stats& s) {
   return static_cast<double>(s.*kMember) * 1e-6;
@@ -34,6 +36,8 @@ double OfGrammars(const Stats& s) {
   return static_cast<double>(s.grammars.*kMember);
 }
 
+constexpr const char kQueuedHelp[] = "Requests waiting for a place, without those being loaded.";
+
 constexpr Row kGauges[] = {
     {"grammars_waiting", "Grammars whose compilation has not begun.",
      OfGrammars<&GrammarPoolStats::num_waiting>},
@@ -41,6 +45,12 @@ constexpr Row kGauges[] = {
      OfGrammars<&GrammarPoolStats::cached_bytes>},
     {"num_requests_running", "Requests being computed.", Count<&Stats::running, Stats>},
     {"num_requests_waiting", "Requests waiting for a place.", Count<&Stats::waiting, Stats>},
+    {"num_requests_queued", kQueuedHelp, CountAt<&Stats::queued_by_class, 0, Stats>, "class",
+     "interactive"},
+    {"num_requests_queued", kQueuedHelp, CountAt<&Stats::queued_by_class, 1, Stats>, "class",
+     "agent"},
+    {"num_requests_queued", kQueuedHelp, CountAt<&Stats::queued_by_class, 2, Stats>, "class",
+     "batch"},
     {"num_requests_pending", "Requests waiting for a grammar, an image or a hand-off.",
      Count<&Stats::pending, Stats>},
     {"num_requests_parked", "Requests set aside for others.", Count<&Stats::parked, Stats>},
@@ -56,6 +66,10 @@ constexpr Row kGauges[] = {
     {"blocks_cached", "Idle KV blocks kept for later prompts.",
      Count<&Stats::blocks_cached, Stats>},
     {"state_slots_in_use", "State slots of live sequences.", Count<&Stats::slots_used, Stats>},
+    {"undelivered_events", "Events of live requests that their readers have not taken yet.",
+     Count<&Stats::undelivered_events, Stats>},
+    {"step_max_context", "Longest context of the last step, tokens.",
+     Count<&Stats::step_max_context, Stats>},
 };
 
 constexpr const char kLoadedHelp[] = "Prompt tokens in cached blocks by tier, replayed ones too.";
@@ -82,6 +96,10 @@ constexpr Row kCounters[] = {
     {"grammar_mask_seconds_total", "Time of masks and forced tokens.", Seconds<&Stats::grammar_us>},
     {"rows_total", "Rows computed.", Count<&Stats::prefill_rows, Stats>, "kind", "prefill"},
     {"rows_total", "Rows computed.", Count<&Stats::decode_rows, Stats>, "kind", "decode"},
+    {"attended_tokens_total", "Sum over rows of the positions up to theirs.",
+     Count<&Stats::attended_tokens, Stats>},
+    {"model_flops_total", "Operations of the rows computed, two a multiply-add.", ModelFlops},
+    {"cancels_total", "Requests cancelled while they lived.", Count<&Stats::cancels, Stats>},
     {"cached_tokens_total", "Cached prompt tokens by tier.",
      CountAt<&Stats::cached_by_tier, 0, Stats>, "tier", "device"},
     {"cached_tokens_total", "Cached prompt tokens by tier.",

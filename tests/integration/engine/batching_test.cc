@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
 #include "integration/engine/engine_fixture.h"
@@ -105,6 +106,7 @@ TEST_F(Batching, ClassesGoBeforeArrival) {
   o.max_num_seqs = 1;
   Start(o);
   std::vector<std::string> order;
+  std::array<int32_t, 3> queued{};  // by class, while the first of them runs
   TokenCollector running, out[3];
   Latch latch;
   ASSERT_TRUE(engine_
@@ -118,7 +120,8 @@ TEST_F(Batching, ClassesGoBeforeArrival) {
     EngineRequest r = GreedyRequest({5, 6}, 1, std::to_string(i));
     r.request_class = classes[i];
     ASSERT_TRUE(engine_
-                    ->Submit(std::move(r), out[i].Sink([&order, i](const TokenEvent&) {
+                    ->Submit(std::move(r), out[i].Sink([&, i](const TokenEvent&) {
+                      if (order.empty()) queued = engine_->Statistics().queued_by_class;
                       order.push_back(std::to_string(i));
                     }))
                     .ok());
@@ -126,6 +129,7 @@ TEST_F(Batching, ClassesGoBeforeArrival) {
   latch.Release();
   engine_->Drain(std::numeric_limits<int64_t>::max());
   EXPECT_EQ(order, (std::vector<std::string>{"2", "1", "0"}));
+  EXPECT_EQ(queued, (std::array<int32_t, 3>{0, 1, 1}));
 }
 
 }  // namespace

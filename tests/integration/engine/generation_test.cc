@@ -176,6 +176,20 @@ TEST_F(Generation, ForcedIdsComeFirstThenSampling) {
             std::vector<int32_t>(golden.begin() + 6, golden.begin() + 10));
 }
 
+TEST_F(Generation, RowsAreCountedWithThePositionsUpToTheirs) {
+  Start(OneTokenPerStep());
+  const EngineStatistics before = engine_->Statistics();
+  EngineRequest r = GreedyRequest(RandomPrompt(5, 1), 3);
+  r.sampling.ignore_eos = true;
+  Run(r);
+  const EngineStatistics after = StatisticsWhenIdle(*engine_);
+  // Five rows of the prompt, then those of the first two tokens.
+  EXPECT_EQ(after.attended_tokens - before.attended_tokens, 1 + 2 + 3 + 4 + 5 + 6 + 7);
+  EXPECT_GT(after.kiloflops, before.kiloflops);
+  EXPECT_GE(after.step_max_context, 6);
+  EXPECT_EQ(after.undelivered_events, 0);
+}
+
 TEST_F(Generation, ARequestDoesNotFeelItsPredecessor) {
   const std::vector<int32_t> golden = GoldenFile("f32_greedy_L5").Ints("generated");
   EngineRequest other = GreedyRequest(Prompt("f32_L300"), 20);

@@ -142,6 +142,9 @@ TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
   EngineStatistics& e = engines[0];
   e.parks = 2;
   e.decode_rows = 70;
+  e.queued_by_class = {1, 0, 6};
+  e.undelivered_events = 9;
+  e.kiloflops = 5;
   e.draft_accepted_by_position = {9, 7, 5, 3, 1};
   e.step_seconds[static_cast<size_t>(StepKind::kDecode)].Observe(0.003, 4);
   e.rows_per_step.Observe(17);
@@ -149,6 +152,12 @@ TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
   for (int i = 0; i < 3; ++i) text = metrics.Serialize(engines);
   EXPECT_TRUE(Has(text, OfEngine("vllm:num_preemptions_total", "0"), "2")) << text;
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:rows_total", "0", R"(,kind="decode")"), "70"));
+  EXPECT_TRUE(Has(
+      text, R"(deepinfer:num_requests_queued{model_name="m",role="all",class="batch",engine="0"})",
+      "6"))
+      << text;
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:undelivered_events", "0"), "9"));
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_total", "0"), "5000"));
   EXPECT_TRUE(Has(
       text, OfEngine("vllm:spec_decode_num_accepted_tokens_per_pos_total", "0", R"(,position="3")"),
       "3"));
