@@ -17,6 +17,12 @@ function(di_add_library name)
   endif()
 endfunction()
 
+# Under a sanitizer everything takes longer.
+set(DEEPINFER_TIMEOUT_FACTOR 1)
+if(DEEPINFER_SANITIZE)
+  set(DEEPINFER_TIMEOUT_FACTOR 6)
+endif()
+
 function(di_add_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
@@ -26,6 +32,7 @@ function(di_add_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
   endif()
+  math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * ${DEEPINFER_TIMEOUT_FACTOR}")
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} di_test_source_dir GTest::gtest
                                         GTest::gtest_main)
