@@ -43,6 +43,7 @@ class LoadReceiver {
   std::condition_variable changed_;
   std::vector<std::vector<TimePoint>> arrivals_;
   std::vector<TokenEvent> last_events_;  // in order of the ends
+  size_t num_wanted_ = 0;                // tokens of a request that somebody waits for
   int running_ = 0;
 };
 
