@@ -13,6 +13,7 @@
 
 #include "support/kv_store_fixture.h"
 #include "support/temp_dir.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
@@ -79,7 +80,7 @@ TEST_P(EveryBackend, ReadsBackWhatWasWritten) {
       for (uint32_t chain = 0; chain < 12; ++chain) PublishChain(store->get(), chain);
       ASSERT_TRUE((*store)->Drain(clock.NowUs() + 60'000'000));
     }
-    while ((*store)->Stats().blocks < 12 * kChainLength) std::this_thread::yield();
+    SpinUntil("the blocks", [&] { return (*store)->Stats().blocks >= 12 * kChainLength; });
     for (uint32_t chain = 0; chain < 12; ++chain) {
       EXPECT_EQ(LoadChain(store->get(), chain), int64_t{kChainLength});
     }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "support/wait_until.h"
+
 namespace deepinfer::testing {
 namespace {
 
@@ -175,7 +177,7 @@ Status FakeWorker::Submit(EngineRequest request, TokenSink sink) {
   std::unique_lock lock(mutex_);
   submitted_.push_back(request);
   changed_.notify_all();
-  changed_.wait(lock, [&] { return !submit_blocked_; });
+  WaitUntil(changed_, lock, "leave to submit", [&] { return !submit_blocked_; });
   if (draining_) return Unavailable("draining");
   if (!submit_status_.ok()) return submit_status_;
   Live live;
@@ -243,7 +245,7 @@ void FakeWorker::Drain(int64_t deadline_us) {
   changed_.wait_until(lock, deadline, [&] { return live_.empty(); });
   for (auto& [id, live] : live_) live.cancelled = true;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return live_.empty(); });
+  WaitUntil(changed_, lock, "the end of cancelled requests", [&] { return live_.empty(); });
 }
 
 bool FakeWorker::HasCancelled() const {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "integration/server/server_fixture.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
@@ -253,7 +254,7 @@ TEST_F(LifecycleTest, DrainFinishesWhatRunsAndRefusesTheRest) {
   ASSERT_TRUE(worker_->WaitSubmitted(1));
   std::thread drain(
       [&] { server_->Drain(std::chrono::steady_clock::now() + std::chrono::seconds(30)); });
-  while (Get("/ready").status != 503) std::this_thread::yield();
+  SpinUntil("a server that drains", [&] { return Get("/ready").status == 503; });
   EXPECT_EQ(Get("/health").status, 200);
   const ClientResponse refused = Post(kChat, ChatBody());
   EXPECT_EQ(refused.status, 503);

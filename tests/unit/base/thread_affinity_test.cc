@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cpu_topology.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
@@ -21,7 +22,7 @@ std::multiset<std::vector<int>> CpusOfWorkers(ThreadPool* pool) {
   std::atomic<int> num_begun{0};
   pool->ParallelFor(pool->num_threads(), [&](int64_t) {
     num_begun.fetch_add(1);
-    while (num_begun.load() < pool->num_threads()) std::this_thread::yield();
+    SpinUntil("every thread", [&] { return num_begun.load() >= pool->num_threads(); });
     if (std::this_thread::get_id() == caller) return;
     const std::lock_guard lock(mutex);
     found.insert(AllowedCpus());

@@ -10,6 +10,7 @@
 #include "kvcache/store_folders.h"
 #include "kvcache/tenant_keys.h"
 #include "support/kv_store_fixture.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
@@ -536,7 +537,7 @@ TEST_F(KvStoreTest, ALoadKeepsWhatArrivedBeforeItsDeadline) {
     std::unique_lock lock(mutex);
     blocked = true;
     changed.notify_all();
-    changed.wait(lock, [&] { return let_go; });
+    WaitUntil(changed, lock, "leave to read", [&] { return let_go; });
     return OkStatus();
   });
   const auto found = store->Lookup(NumberedKeys(1, 8), 0).blocks;
@@ -544,7 +545,7 @@ TEST_F(KvStoreTest, ALoadKeepsWhatArrivedBeforeItsDeadline) {
   auto load = store->BeginLoad(found, clock.NowUs() + 1000);
   {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return blocked; });
+    WaitUntil(changed, lock, "a read", [&] { return blocked; });
   }
   EXPECT_EQ(load->Poll(clock.NowUs()), 6);
   EXPECT_FALSE(load->done());
@@ -558,7 +559,7 @@ TEST_F(KvStoreTest, ALoadKeepsWhatArrivedBeforeItsDeadline) {
     let_go = true;
   }
   changed.notify_all();
-  while (store->loader()->reads_in_flight() > 0) std::this_thread::yield();
+  SpinUntil("the end of the reads", [&] { return store->loader()->reads_in_flight() == 0; });
   files->set_fault(nullptr);
 }
 
@@ -574,7 +575,7 @@ TEST_F(KvStoreTest, AStalledFileSystemCostsEachLoadItsDeadlineAndThenNothing) {
   // Opening stands still like reading: neither may happen on the thread that asks.
   files->set_fault([&](const std::string&, const std::string&) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return !stalled; });
+    WaitUntil(changed, lock, "the end of the stall", [&] { return !stalled; });
     return OkStatus();
   });
   int loads = 0;
@@ -597,7 +598,7 @@ TEST_F(KvStoreTest, AStalledFileSystemCostsEachLoadItsDeadlineAndThenNothing) {
     stalled = false;
   }
   changed.notify_all();
-  while (store->Stats().reads_in_flight > 0) std::this_thread::yield();
+  SpinUntil("the end of the reads", [&] { return store->Stats().reads_in_flight == 0; });
   files->set_fault(nullptr);
   clock.Advance(5'000'000);
   auto load = store->BeginLoad(store->Lookup(NumberedKeys(1, 6), 0).blocks, INT64_MAX);

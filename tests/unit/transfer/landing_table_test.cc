@@ -12,6 +12,7 @@
 
 #include "base/crc32c.h"
 #include "support/fake_clock.h"
+#include "support/wait_until.h"
 
 namespace deepinfer {
 namespace {
@@ -245,7 +246,7 @@ TEST_F(Landing, IsNotFreeBeforeTheLastWriterLeft) {
           std::unique_lock lock(mutex);
           writing = true;
           changed.notify_all();
-          changed.wait(lock, [&] { return interrupted; });
+          WaitUntil(changed, lock, "the interruption", [&] { return interrupted; });
           // The memory is still there to be written, whoever waits for it, and is nobody else's.
           EXPECT_EQ(table_.counters().bytes_held, 6000);
           EXPECT_EQ(TryGrant(5000).status().code(), StatusCode::kResourceExhausted);
@@ -260,7 +261,7 @@ TEST_F(Landing, IsNotFreeBeforeTheLastWriterLeft) {
   });
   {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return writing; });
+    WaitUntil(changed, lock, "the writer", [&] { return writing; });
   }
   clock_.Advance(kLeaseUs);
   EXPECT_EQ(table_.Sweep().size(), 1u);
