@@ -32,10 +32,12 @@ class KvStore;
 struct DraftingState {
   // As long as nothing is known, three of four are accepted.
   DraftCounts counts{3, 1};
-  double mean_verified = 0;  // running mean over items that drafted
-  int64_t num_drafted = 0;   // such items
-  double allowance_us = 0;   // that tries may still take
+  double mean_verified = 0;    // running mean over items that drafted
+  int64_t num_drafted = 0;     // such items
+  int64_t num_free_tries = 0;  // that took nothing from the allowance
+  TryAllowance allowance;
   bool keeps_context = true;
+  bool last_step_drafted = false;  // of those that ended
 };
 
 struct EngineState {

@@ -144,10 +144,10 @@ struct SequenceGrammar {
 // Drafts that are made though they do not pay: to see whether they might.
 struct DraftTry {
   bool is_try = false;
-  bool verifies_all = false;  // else those worth their rows
-  double pass_us = 0;         // what it takes
-  double row_us = 0;          // what the row of a draft takes
-  double token_us = 0;        // what every accepted draft gives back
+  bool is_free = false;  // takes nothing from the allowance, and verifies all of its drafts
+  double pass_us = 0;    // what it takes
+  double row_us = 0;     // what the row of a draft takes
+  double token_us = 0;   // what every accepted draft gives back
 };
 
 // What drafting did for a sequence so far, as seen on the engine thread.

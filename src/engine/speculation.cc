@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace deepinfer {
 
@@ -11,11 +12,7 @@ namespace {
 
 // Least weight of an item in the running mean of verified drafts.
 constexpr double kSmoothing = 0.01;
-// Share of the time that tries may take from requests for which drafts do not pay, and how many
-// steps of it may be saved up.
-constexpr double kTryShare = 0.005;
-constexpr double kMostSavedSteps = 8;
-// So many items draft before anybody judges: the first passes tell what drafts cost.
+// So many tries come before anybody judges: the first passes tell what drafts cost.
 constexpr int64_t kFreeTries = 10;
 // Before a try so many tokens leave their hidden rows: enough context for a fair one, little enough
 // to cost nothing that counts.
@@ -120,8 +117,38 @@ void NoteDrafts(const StepItem& item, DraftingState* all, DraftRecord* own) {
   if (!item.draft_try.is_try) return;
   const DraftTry& t = item.draft_try;
   const double gained_us = item.num_accepted * t.token_us - item.num_verified * t.row_us;
-  all->allowance_us += std::clamp(gained_us, 0.0, t.pass_us);
+  all->allowance.GiveBack(gained_us, t.pass_us);
   if (gained_us > t.pass_us) NoteTryPaid(own);
+}
+
+// Books what an item of a planned step takes from later ones.
+void BookDrafting(StepItem* item, DraftingState* all) {
+  DraftTry& t = item->draft_try;
+  if (DraftsOf(*item) == 0) {
+    t = {};
+    return;
+  }
+  DraftRecord& own = item->sequence->drafts.record;
+  NoteDrafting(t.is_try, &own);
+  if (!t.is_try) return;
+  if (!t.is_free) return all->allowance.Spend(t.pass_us);
+  ++all->num_free_tries;
+  NoteTryPaid(&own);
+}
+
+// Whether nobody made the drafts of a try: its request ended before, or tokens were known already.
+bool DidNotTry(const StepItem& item) {
+  return item.draft_try.is_try && (!item.ran || item.max_drafts == 0);
+}
+
+void TakeBackTry(const StepItem& item, DraftingState* all) {
+  const DraftTry& t = item.draft_try;
+  if (t.is_free) {
+    --all->num_free_tries;
+  } else {
+    all->allowance.GiveBack(t.pass_us, t.pass_us);
+    TakeBackTry(&item.sequence->drafts.record);
+  }
 }
 
 }  // namespace
@@ -173,23 +200,22 @@ void ChooseDrafters(EngineState& state) {
   const StepPrices step_us(state, {}, num_requests == 0 ? 0 : positions / num_requests);
   const WorkTime draft_us = [&](int64_t num) { return state.draft_time.Predict(num); };
   DraftingState& d = state.drafting;
-  const bool is_free = d.num_drafted < kFreeTries;
-  const DraftChoice choice = ChooseDrafting(
-      candidates, step_us, draft_us, is_free ? std::numeric_limits<double>::max() : d.allowance_us);
-  if (choice.is_try && !is_free) d.allowance_us -= choice.try_us;
+  const bool is_free = d.num_free_tries < kFreeTries;
+  const DraftChoice choice =
+      ChooseDrafting(candidates, step_us, draft_us,
+                     is_free ? std::numeric_limits<double>::max() : d.allowance.us());
   for (const int64_t id : choice.request_ids) {
     DraftHistory& h = state.Find(id)->drafts;
     h.may_draft = true;
     h.draft_try = {choice.is_try, choice.is_try && is_free, choice.try_us, 0.0, choice.token_us};
-    NoteDrafting(choice.is_try, &h.record);
-    if (choice.is_try && is_free) NoteTryPaid(&h.record);
   }
-  const double soon_us = d.allowance_us + kTryShare * kContextTokens * step_us(num_requests);
+  const double soon_us =
+      d.allowance.us() + TryAllowance::Earned(step_us(num_requests), kContextTokens);
   d.keeps_context = !choice.request_ids.empty() || (try_is_near && soon_us >= choice.try_us) ||
                     (prompt_ends && NewRequestDrafts(state, candidates, step_us, draft_us));
 }
 
-void PlanDrafts(const EngineState& state, StepJob* job) {
+void PlanDrafts(EngineState& state, StepJob* job) {
   if (!IsScheduled(state)) {
     job->verify.most_drafts = std::numeric_limits<int64_t>::max();
     return;
@@ -206,6 +232,7 @@ void PlanDrafts(const EngineState& state, StepJob* job) {
     item.acceptance_rate = AcceptanceRate(s.drafts.record, state.drafting.counts);
     num_drafting += DraftsOf(item) > 0;
     most_drafts += DraftsOf(item);
+    BookDrafting(&item, &state.drafting);
     if (item.draft_try.is_try) trying = &item.draft_try;
     positions += item.rows.start;
     earlier.push_back({s.id, EarlierSurvivals(item)});
@@ -214,7 +241,7 @@ void PlanDrafts(const EngineState& state, StepJob* job) {
   const auto num_decode = static_cast<int64_t>(earlier.size());
   const StepPrices step_us(state, job->rows, positions / num_decode);
   const double plain_us = step_us(num_decode);
-  if (plain_us <= 0.0 || (trying != nullptr && trying->verifies_all)) {
+  if (plain_us <= 0.0 || (trying != nullptr && trying->is_free)) {
     // To learn what rows cost.
     budget.most_drafts = most_drafts;
     return;
@@ -238,17 +265,18 @@ void PlanDrafts(const EngineState& state, StepJob* job) {
 void ObserveStepDrafts(EngineState& state, StepJob* job) {
   int64_t num_drafted = 0;
   for (const StepItem& item : job->items) {
+    if (DidNotTry(item)) TakeBackTry(item, &state.drafting);
     if (!item.is_decode || !item.ran) continue;
     num_drafted += !item.drafts.ids.empty();
     state.cost().AddDecode(item.rows.start, item.rows.num_rows, &job->rows);
   }
   if (job->rows.decode_rows == 0) return;
   const auto us = static_cast<double>(job->end_us - job->begin_us - job->draft_us);
-  double& allowance_us = state.drafting.allowance_us;
-  allowance_us =
-      std::min(allowance_us + kTryShare * us, std::max(allowance_us, kMostSavedSteps * us));
+  state.drafting.allowance.Earn(us);
   if (job->rows.prefill_rows == 0) state.decode_time.Observe(job->rows.decode_rows, us);
-  state.draft_time.Observe(num_drafted, static_cast<double>(job->draft_us));
+  // Behind a step without drafts their weights are in no cache.
+  const bool is_cold = !std::exchange(state.drafting.last_step_drafted, num_drafted > 0);
+  state.draft_time.Observe(num_drafted, static_cast<double>(job->draft_us), is_cold);
 }
 
 void ObserveDrafts(EngineState& state, const StepItem& item) {

@@ -23,10 +23,11 @@ int32_t MaxDrafts(const EngineState& state, const Sequence& s);
 int32_t UsualDrafts(const EngineState& state);
 
 // How many drafts the items of the job may verify, and whether its hidden rows are worth keeping:
-// not while drafts rest.
-void PlanDrafts(const EngineState& state, StepJob* job);
+// not while drafts rest. Books the items that draft.
+void PlanDrafts(EngineState& state, StepJob* job);
 
 // Completes the rows of a step that ran by those of decode items, and learns what drafts cost.
+// Tries that did not run are taken back.
 void ObserveStepDrafts(EngineState& state, StepJob* job);
 
 // Learns from a processed decode item, and books its drafts.

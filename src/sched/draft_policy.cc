@@ -16,6 +16,9 @@ constexpr double kLeastGain = 0.02;
 // The first wait of a request whose drafts do not pay, and the longest.
 constexpr int64_t kRetryTokens = 64;
 constexpr int64_t kMostRetryTokens = 2048;
+// Share of the time of steps that tries may take, and how many steps of it may be saved up.
+constexpr double kTryShare = 0.005;
+constexpr double kMostSavedSteps = 8;
 // Sets of up to so many requests are all looked at, larger ones in steps of a quarter.
 constexpr size_t kExactSetSizes = 16;
 
@@ -52,9 +55,11 @@ size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const Wo
   };
   const auto emitted = static_cast<double>(num_requests);
   double best = emitted / step_us_at(0) * (1.0 + kLeastGain);
+  double most_tokens = emitted;  // with all drafts of the leading requests
   size_t best_size = 0;
   std::vector<double> survivals;  // of the leading requests, descending
   for (size_t m = 1, next = 1; m <= ranked.size(); ++m) {
+    most_tokens += ranked[m - 1].expected;
     for (const double s : ranked[m - 1].survivals) {
       survivals.insert(std::upper_bound(survivals.begin(), survivals.end(), s, std::greater<>()),
                        s);
@@ -64,6 +69,8 @@ size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const Wo
     const double pass_us = draft_us(static_cast<int64_t>(m));
     double tokens = emitted;
     for (size_t k = 1; k <= survivals.size(); ++k) {
+      // Not even if the rows of all other drafts were free.
+      if (most_tokens <= best * (step_us_at(k) + pass_us)) break;
       tokens += survivals[k - 1];
       const double rate = tokens / (step_us_at(k) + pass_us);
       if (rate > best) best = rate, best_size = m;
@@ -104,6 +111,23 @@ void NoteDrafting(bool is_try, DraftRecord* record) {
 }
 
 void NoteTryPaid(DraftRecord* record) { record->retry_tokens = 0; }
+
+void TakeBackTry(DraftRecord* record) {
+  record->retry_tokens = record->retry_tokens > kRetryTokens ? record->retry_tokens / 2 : 0;
+  record->tokens_since = record->retry_tokens;
+}
+
+double TryAllowance::Earned(double step_us, int64_t num_steps) {
+  return kTryShare * step_us * static_cast<double>(num_steps);
+}
+
+void TryAllowance::Earn(double step_us) {
+  us_ = std::min(us_ + Earned(step_us, 1), std::max(us_, kMostSavedSteps * step_us));
+}
+
+void TryAllowance::GiveBack(double gained_us, double pass_us) {
+  us_ += std::clamp(gained_us, 0.0, pass_us);
+}
 
 bool IsTryDue(const DraftRecord& record, int64_t num_tokens) {
   return record.tokens_since + num_tokens >= record.retry_tokens;

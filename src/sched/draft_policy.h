@@ -46,8 +46,28 @@ void NoteDrafting(bool is_try, DraftRecord* record);
 // Books that a try gained more time than it took: the next one is due at once.
 void NoteTryPaid(DraftRecord* record);
 
+// Takes a booked try back of which nothing ran: it is due again.
+void TakeBackTry(DraftRecord* record);
+
 // Whether so many tokens from now the drafts of a request that rests may be tried.
 bool IsTryDue(const DraftRecord& record, int64_t num_tokens);
+
+// Time that tries may take from requests for which drafts do not pay: a small share of what steps
+// take, saved up for a few of them.
+class TryAllowance {
+ public:
+  double us() const { return us_; }
+  // What num_steps more steps will add, unless enough is saved.
+  static double Earned(double step_us, int64_t num_steps);
+
+  void Earn(double step_us);
+  void Spend(double pass_us) { us_ -= pass_us; }
+  // A pass that did not run gives all back, one that ran what its drafts gained.
+  void GiveBack(double gained_us, double pass_us);
+
+ private:
+  double us_ = 0;
+};
 
 // A request that decodes in the next step.
 struct DraftCandidate {
@@ -69,8 +89,8 @@ struct DraftChoice {
 
 // The requests that make the most tokens per second by drafting while the others decode token by
 // token. Where drafting pays for none, one request that may try does, if its draft pass takes no
-// longer than allowance_us. step_us: by the number of rows; draft_us: of a draft pass, by the
-// number of requests.
+// longer than allowance_us. step_us: by the number of rows, more take no less; draft_us: of a draft
+// pass, by the number of requests.
 DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const WorkTime& step_us,
                            const WorkTime& draft_us, double allowance_us);
 

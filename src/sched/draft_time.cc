@@ -32,8 +32,10 @@ int64_t DraftTimeModel::Nearest(int64_t num_sequences) const {
   return std::clamp(num_sequences, median_us_.begin()->first, median_us_.rbegin()->first);
 }
 
-void DraftTimeModel::Observe(int64_t num_sequences, double measured_us) {
+void DraftTimeModel::Observe(int64_t num_sequences, double measured_us, bool is_cold) {
   if (num_sequences <= 0 || !(measured_us > 0.0)) return;
+  const double known_us = Predict(num_sequences);
+  if (is_cold && known_us > 0.0 && measured_us >= known_us) return;
   Samples& s = by_size_[num_sequences];
   s.us[s.count++ % kSamples] = measured_us;
   if (s.count >= kMinSamples) median_us_[num_sequences] = s.Median();

@@ -20,8 +20,9 @@ class DraftTimeModel {
   // was. 0: none was.
   int64_t Nearest(int64_t num_sequences) const;
 
-  // What took no time says nothing.
-  void Observe(int64_t num_sequences, double measured_us);
+  // What took no time says nothing. Cold work shows no more than that of such work which goes on
+  // none takes longer: it counts where nothing or a longer time is known.
+  void Observe(int64_t num_sequences, double measured_us, bool is_cold = false);
 
  private:
   // So many samples of a size are kept: an odd number, few enough to follow the machine.

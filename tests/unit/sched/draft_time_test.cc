@@ -37,7 +37,21 @@ TEST(DraftTime, OtherSizesLieOnALine) {
   EXPECT_DOUBLE_EQ(model.Predict(2), 100.0);
 }
 
-TEST(DraftTimeModel, TheNearestSizeIsOneBetweenMeasuredOnes) {
+TEST(DraftTime, ColdPassesSayOnlyThatOthersTakeNoLonger) {
+  constexpr bool kIsCold = true;
+  DraftTimeModel model;
+  for (int i = 0; i < 5; ++i) model.Observe(1, 300.0, kIsCold);
+  EXPECT_EQ(model.Predict(1), 300.0);  // nothing better is known
+  for (int i = 0; i < 9; ++i) model.Observe(1, 100.0);
+  for (int i = 0; i < 20; ++i) model.Observe(1, 300.0, kIsCold);
+  EXPECT_EQ(model.Predict(1), 100.0);
+  for (int i = 0; i < 9; ++i) model.Observe(1, 80.0, kIsCold);
+  EXPECT_EQ(model.Predict(1), 80.0);
+  for (int i = 0; i < 9; ++i) model.Observe(1, 120.0);
+  EXPECT_EQ(model.Predict(1), 120.0);
+}
+
+TEST(DraftTime, TheNearestSizeIsOneBetweenMeasuredOnes) {
   DraftTimeModel model;
   const auto measure = [&](int64_t size) {
     for (int i = 0; i < 5; ++i) model.Observe(size, 10.0 * static_cast<double>(size));
