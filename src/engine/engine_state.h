@@ -36,6 +36,9 @@ struct DraftingState {
   int64_t num_drafted = 0;     // such items
   int64_t num_free_tries = 0;  // that took nothing from the allowance
   TryAllowance allowance;
+  DraftYield yield;
+  ExpectedStep next;  // of the next step, if all these requests decode and nothing else runs:
+  int64_t num_requests = 0;
   bool keeps_context = true;
   bool last_step_drafted = false;  // of those that ended
 };

@@ -77,7 +77,8 @@ bool NewRequestDrafts(const EngineState& state, const std::vector<DraftCandidate
   std::vector<DraftCandidate> candidates = others;
   for (DraftCandidate& c : candidates) c.most_drafts = 0;
   candidates.push_back({0, AcceptanceRate({}, state.drafting.counts), state.max_drafts, false});
-  return !ChooseDrafting(candidates, step_us, draft_us, 0.0).request_ids.empty();
+  return !ChooseDrafting(candidates, step_us, draft_us, 0.0, state.drafting.yield.factor())
+              .request_ids.empty();
 }
 
 // Rows of a planned item may also be for tokens that a grammar forces.
@@ -151,6 +152,22 @@ void TakeBackTry(const StepItem& item, DraftingState* all) {
   }
 }
 
+// Compares what a step made with what was expected of it.
+void NoteYield(const StepJob& job, int64_t num_drafted, double us, DraftYield* yield) {
+  double tokens = 0;
+  bool may_draft = false;
+  for (const StepItem& item : job.items) {
+    if (!item.ran) return;  // less was done than planned
+    tokens += static_cast<double>(item.tokens.size());
+    may_draft = may_draft || item.may_draft;
+  }
+  if (num_drafted > 0) {
+    yield->NoteDrafting(job.expected, tokens, us);
+  } else if (!may_draft) {
+    yield->NoteResting(job.expected, tokens, us);
+  }
+}
+
 }  // namespace
 
 Status ValidateSpeculation(const ModelConfig& config, const SpeculationOptions& o) {
@@ -201,9 +218,11 @@ void ChooseDrafters(EngineState& state) {
   const WorkTime draft_us = [&](int64_t num) { return state.draft_time.Predict(num); };
   DraftingState& d = state.drafting;
   const bool is_free = d.num_free_tries < kFreeTries;
-  const DraftChoice choice =
-      ChooseDrafting(candidates, step_us, draft_us,
-                     is_free ? std::numeric_limits<double>::max() : d.allowance.us());
+  const DraftChoice choice = ChooseDrafting(
+      candidates, step_us, draft_us,
+      is_free ? std::numeric_limits<double>::max() : d.allowance.us(), d.yield.factor());
+  d.next = choice.step;
+  d.num_requests = num_requests;
   for (const int64_t id : choice.request_ids) {
     DraftHistory& h = state.Find(id)->drafts;
     h.may_draft = true;
@@ -237,8 +256,10 @@ void PlanDrafts(EngineState& state, StepJob* job) {
     positions += item.rows.start;
     earlier.push_back({s.id, EarlierSurvivals(item)});
   }
-  if (num_drafting == 0) return;
   const auto num_decode = static_cast<int64_t>(earlier.size());
+  const DraftingState& d = state.drafting;
+  if (job->rows.prefill_rows == 0 && num_decode == d.num_requests) job->expected = d.next;
+  if (num_drafting == 0) return;
   const StepPrices step_us(state, job->rows, positions / num_decode);
   const double plain_us = step_us(num_decode);
   if (plain_us <= 0.0 || (trying != nullptr && trying->is_free)) {
@@ -273,6 +294,9 @@ void ObserveStepDrafts(EngineState& state, StepJob* job) {
   if (job->rows.decode_rows == 0) return;
   const auto us = static_cast<double>(job->end_us - job->begin_us - job->draft_us);
   state.drafting.allowance.Earn(us);
+  if (job->expected.us > 0.0) {
+    NoteYield(*job, num_drafted, us + static_cast<double>(job->draft_us), &state.drafting.yield);
+  }
   if (job->rows.prefill_rows == 0) state.decode_time.Observe(job->rows.decode_rows, us);
   // Behind a step without drafts their weights are in no cache.
   const bool is_cold = !std::exchange(state.drafting.last_step_drafted, num_drafted > 0);

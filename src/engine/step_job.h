@@ -12,6 +12,7 @@
 #include "engine/distribution.h"
 #include "engine/sequence.h"
 #include "model/step.h"
+#include "sched/draft_policy.h"
 #include "sched/step_time_model.h"
 #include "sched/verify_length.h"
 
@@ -79,6 +80,7 @@ struct StepJob {
   VerifyBudget verify;        // of all items together
   bool keeps_context = true;  // hidden rows are kept for later drafts
   StepRows rows;              // of prefill; those of decode items are a result
+  ExpectedStep expected;      // by what is known of drafts
   double predicted_us = 0;
   int64_t plan_us = 0;      // when planning began
   int64_t launched_us = 0;  // and ended

@@ -17,8 +17,14 @@ constexpr double kLeastGain = 0.02;
 constexpr int64_t kRetryTokens = 64;
 constexpr int64_t kMostRetryTokens = 2048;
 // Share of the time of steps that tries may take, and how many steps of it may be saved up.
-constexpr double kTryShare = 0.005;
+constexpr double kTryShare = 0.003;
 constexpr double kMostSavedSteps = 8;
+// How much of earlier steps stays in a yield with every step, and how much of what is known of
+// drafting goes with every step without.
+constexpr double kYieldMemory = 0.98;
+constexpr double kYieldLoss = 0.001;
+// A step that took longer than this many times what was expected was disturbed.
+constexpr double kMostDelay = 2.0;
 // Sets of up to so many requests are all looked at, larger ones in steps of a quarter.
 constexpr size_t kExactSetSizes = 16;
 
@@ -43,9 +49,14 @@ std::vector<Ranked> ByExpectation(std::span<const DraftCandidate> candidates) {
   return ranked;
 }
 
-// Number of leading requests that should draft.
-size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const WorkTime& step_us,
-                   const WorkTime& draft_us) {
+// Leading requests that should draft, and what is expected then.
+struct DraftSet {
+  size_t size = 0;
+  ExpectedStep step;
+};
+
+DraftSet BestSet(std::span<const Ranked> ranked, size_t num_requests, const WorkTime& step_us,
+                 const WorkTime& draft_us, double yield) {
   std::vector<double> us_by_drafts;  // of a step, without the draft pass
   const auto step_us_at = [&](size_t num_drafts) {
     while (us_by_drafts.size() <= num_drafts) {
@@ -54,9 +65,9 @@ size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const Wo
     return us_by_drafts[num_drafts];
   };
   const auto emitted = static_cast<double>(num_requests);
-  double best = emitted / step_us_at(0) * (1.0 + kLeastGain);
-  double most_tokens = emitted;  // with all drafts of the leading requests
-  size_t best_size = 0;
+  DraftSet best{0, {emitted, step_us_at(0)}};
+  double least_rate = best.step.rate() * (1.0 + kLeastGain) / yield;
+  double most_tokens = emitted;   // with all drafts of the leading requests
   std::vector<double> survivals;  // of the leading requests, descending
   for (size_t m = 1, next = 1; m <= ranked.size(); ++m) {
     most_tokens += ranked[m - 1].expected;
@@ -69,14 +80,17 @@ size_t BestSetSize(std::span<const Ranked> ranked, size_t num_requests, const Wo
     const double pass_us = draft_us(static_cast<int64_t>(m));
     double tokens = emitted;
     for (size_t k = 1; k <= survivals.size(); ++k) {
+      const double us = step_us_at(k) + pass_us;
       // Not even if the rows of all other drafts were free.
-      if (most_tokens <= best * (step_us_at(k) + pass_us)) break;
+      if (most_tokens <= least_rate * us) break;
       tokens += survivals[k - 1];
-      const double rate = tokens / (step_us_at(k) + pass_us);
-      if (rate > best) best = rate, best_size = m;
+      if (tokens > least_rate * us) {
+        least_rate = tokens / us;
+        best = {m, {tokens, us}};
+      }
     }
   }
-  return best_size;
+  return best;
 }
 
 }  // namespace
@@ -129,22 +143,41 @@ void TryAllowance::GiveBack(double gained_us, double pass_us) {
   us_ += std::clamp(gained_us, 0.0, pass_us);
 }
 
+void DraftYield::NoteDrafting(const ExpectedStep& expected, double tokens, double us) {
+  Note(expected, tokens, us, &drafting_);
+}
+
+void DraftYield::NoteResting(const ExpectedStep& expected, double tokens, double us) {
+  Note(expected, tokens, us, &resting_);
+  drafting_.made += kYieldLoss * (drafting_.expected - drafting_.made);
+}
+
+void DraftYield::Note(const ExpectedStep& expected, double tokens, double us, Tokens* sums) {
+  const double delay = std::min(us / expected.us, kMostDelay);
+  sums->expected = kYieldMemory * sums->expected + expected.tokens * delay;
+  sums->made = kYieldMemory * sums->made + tokens;
+}
+
 bool IsTryDue(const DraftRecord& record, int64_t num_tokens) {
   return record.tokens_since + num_tokens >= record.retry_tokens;
 }
 
 DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const WorkTime& step_us,
-                           const WorkTime& draft_us, double allowance_us) {
+                           const WorkTime& draft_us, double allowance_us, double yield) {
   DraftChoice choice;
   const std::vector<Ranked> ranked = ByExpectation(candidates);
   if (ranked.empty()) return choice;
   const auto num_requests = static_cast<int64_t>(candidates.size());
   const double plain_us = step_us(num_requests);
   // Where no time is known drafts are what tells it.
-  const size_t size =
-      plain_us <= 0.0 ? ranked.size() : BestSetSize(ranked, candidates.size(), step_us, draft_us);
-  for (size_t i = 0; i < size; ++i) choice.request_ids.push_back(ranked[i].candidate->request_id);
-  if (size > 0) return choice;
+  const DraftSet set = plain_us <= 0.0
+                           ? DraftSet{ranked.size(), {}}
+                           : BestSet(ranked, candidates.size(), step_us, draft_us, yield);
+  choice.step = set.step;
+  for (size_t i = 0; i < set.size; ++i) {
+    choice.request_ids.push_back(ranked[i].candidate->request_id);
+  }
+  if (set.size > 0) return choice;
   choice.token_us = plain_us / static_cast<double>(num_requests);
   choice.try_us = draft_us(1);
   const auto trying = std::find_if(ranked.begin(), ranked.end(),
@@ -152,6 +185,7 @@ DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const Wor
   if (trying == ranked.end() || choice.try_us > allowance_us) return choice;
   choice.request_ids.push_back(trying->candidate->request_id);
   choice.is_try = true;
+  choice.step = {};
   return choice;
 }
 

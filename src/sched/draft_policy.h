@@ -69,6 +69,43 @@ class TryAllowance {
   double us_ = 0;
 };
 
+// Tokens that a step is expected to make, and its time with the draft pass.
+struct ExpectedStep {
+  double tokens = 0;
+  double us = 0;  // 0: nothing is known
+
+  double rate() const { return tokens / us; }
+};
+
+// What steps made of what was expected of them, with drafts against without. Requests draft for
+// which most is expected, so of these expectations most are too high; and a few rows more cost more
+// than a median says. The last fifty steps of a kind count.
+class DraftYield {
+ public:
+  // What an expected rate of tokens with drafts is to be multiplied with.
+  double factor() const {
+    return drafting_.made / drafting_.expected * resting_.expected / resting_.made;
+  }
+
+  void NoteDrafting(const ExpectedStep& expected, double tokens, double us);
+  // Little by little what is known of drafting gets out of date.
+  void NoteResting(const ExpectedStep& expected, double tokens, double us);
+
+ private:
+  // As if so many tokens had come as expected.
+  static constexpr double kPriorTokens = 20;
+
+  struct Tokens {
+    double expected = kPriorTokens;  // in the time that the steps took
+    double made = kPriorTokens;
+  };
+
+  static void Note(const ExpectedStep& expected, double tokens, double us, Tokens* sums);
+
+  Tokens drafting_;
+  Tokens resting_;
+};
+
 // A request that decodes in the next step.
 struct DraftCandidate {
   int64_t request_id = 0;
@@ -85,13 +122,14 @@ struct DraftChoice {
   bool is_try = false;               // of one request, though drafts do not pay
   double try_us = 0;                 // of the draft pass of a try
   double token_us = 0;               // time of a token without drafts: what each accepted one gains
+  ExpectedStep step;                 // of a try: unknown
 };
 
 // The requests that make the most tokens per second by drafting while the others decode token by
 // token. Where drafting pays for none, one request that may try does, if its draft pass takes no
 // longer than allowance_us. step_us: by the number of rows, more take no less; draft_us: of a draft
-// pass, by the number of requests.
+// pass, by the number of requests; yield: what drafting makes of what is expected.
 DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const WorkTime& step_us,
-                           const WorkTime& draft_us, double allowance_us);
+                           const WorkTime& draft_us, double allowance_us, double yield = 1.0);
 
 }  // namespace deepinfer
