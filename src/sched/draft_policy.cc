@@ -1,6 +1,7 @@
 #include "sched/draft_policy.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace deepinfer {
 
@@ -25,6 +26,8 @@ constexpr double kYieldMemory = 0.98;
 constexpr double kYieldLoss = 0.001;
 // A step that took longer than this many times what was expected was disturbed.
 constexpr double kMostDelay = 2.0;
+// A request is tried if drafts pay when each is accepted with this chance.
+constexpr double kGoodAcceptance = 0.95;
 // Sets of up to so many requests are all looked at, larger ones in steps of a quarter.
 constexpr size_t kExactSetSizes = 16;
 
@@ -91,6 +94,14 @@ DraftSet BestSet(std::span<const Ranked> ranked, size_t num_requests, const Work
     }
   }
   return best;
+}
+
+// Whether drafts of the best request that there may be would pay.
+bool MayDraftingPay(size_t num_requests, int32_t most_drafts, const WorkTime& step_us,
+                    const WorkTime& draft_us, double yield) {
+  Ranked good{nullptr, ExpectedSurvivals(kGoodAcceptance, most_drafts), 0.0};
+  for (const double s : good.survivals) good.expected += s;
+  return BestSet({&good, 1}, num_requests, step_us, draft_us, yield).size > 0;
 }
 
 }  // namespace
@@ -182,7 +193,12 @@ DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const Wor
   choice.try_us = draft_us(1);
   const auto trying = std::find_if(ranked.begin(), ranked.end(),
                                    [](const Ranked& r) { return r.candidate->may_try; });
-  if (trying == ranked.end() || choice.try_us > allowance_us) return choice;
+  if (trying == ranked.end()) return choice;
+  if (choice.try_us > 0.0 && !MayDraftingPay(candidates.size(), trying->candidate->most_drafts,
+                                             step_us, draft_us, yield)) {
+    choice.try_us = std::numeric_limits<double>::infinity();
+  }
+  if (choice.try_us > allowance_us) return choice;
   choice.request_ids.push_back(trying->candidate->request_id);
   choice.is_try = true;
   choice.step = {};

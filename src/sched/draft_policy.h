@@ -120,15 +120,16 @@ using WorkTime = std::function<double(int64_t size)>;
 struct DraftChoice {
   std::vector<int64_t> request_ids;  // that draft; in no order
   bool is_try = false;               // of one request, though drafts do not pay
-  double try_us = 0;                 // of the draft pass of a try
+  double try_us = 0;                 // of the draft pass of a try; infinite: none could pay
   double token_us = 0;               // time of a token without drafts: what each accepted one gains
   ExpectedStep step;                 // of a try: unknown
 };
 
 // The requests that make the most tokens per second by drafting while the others decode token by
 // token. Where drafting pays for none, one request that may try does, if its draft pass takes no
-// longer than allowance_us. step_us: by the number of rows, more take no less; draft_us: of a draft
-// pass, by the number of requests; yield: what drafting makes of what is expected.
+// longer than allowance_us and drafts that are nearly always accepted would pay. step_us: by the
+// number of rows, more take no less; draft_us: of a draft pass, by the number of requests; yield:
+// what drafting makes of what is expected.
 DraftChoice ChooseDrafting(std::span<const DraftCandidate> candidates, const WorkTime& step_us,
                            const WorkTime& draft_us, double allowance_us, double yield = 1.0);
 

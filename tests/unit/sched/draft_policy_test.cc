@@ -68,19 +68,39 @@ TEST(DraftPolicy, RequestsWithoutTokensLeftDoNotDraft) {
 }
 
 TEST(DraftPolicy, OneRequestTriesAndOnlyWithinTheAllowance) {
-  std::vector<DraftCandidate> candidates = Candidates({0.3, 0.4, 0.5, 0.2});
+  std::vector<DraftCandidate> candidates = Candidates({0.3, 0.4, 0.45});
+  const auto step_us = [](int64_t num_rows) {
+    return 300.0 + 50.0 * static_cast<double>(num_rows);
+  };
   const double try_us = DraftUs(1);
   candidates[0].may_try = candidates[1].may_try = true;
-  const DraftChoice choice = ChooseDrafting(candidates, StepUs, DraftUs, try_us);
+  const DraftChoice choice = ChooseDrafting(candidates, step_us, DraftUs, try_us);
   EXPECT_TRUE(choice.is_try);
   EXPECT_DOUBLE_EQ(choice.try_us, try_us);
   // The better of those that may.
   EXPECT_EQ(choice.request_ids, std::vector<int64_t>{2});
-  const DraftChoice dear = ChooseDrafting(candidates, StepUs, DraftUs, 0.99 * try_us);
+  const DraftChoice dear = ChooseDrafting(candidates, step_us, DraftUs, 0.99 * try_us);
   EXPECT_TRUE(dear.request_ids.empty());
   EXPECT_DOUBLE_EQ(dear.try_us, try_us);
   candidates[0].may_try = candidates[1].may_try = false;
-  EXPECT_TRUE(ChooseDrafting(candidates, StepUs, DraftUs, try_us).request_ids.empty());
+  EXPECT_TRUE(ChooseDrafting(candidates, step_us, DraftUs, try_us).request_ids.empty());
+}
+
+TEST(DraftPolicy, NobodyTriesWhatCouldNotPay) {
+  const auto tries = [](size_t num_requests, double yield) {
+    std::vector<DraftCandidate> candidates = Candidates(std::vector<double>(num_requests, 0.3));
+    candidates.back().may_try = true;
+    return ChooseDrafting(candidates, StepUs, DraftUs, 1e9, yield).is_try;
+  };
+  EXPECT_TRUE(tries(1, 1.0));
+  EXPECT_FALSE(tries(8, 1.0));
+  EXPECT_FALSE(tries(1, 0.5));
+  // What a pass takes is unknown before there was one.
+  std::vector<DraftCandidate> candidates = Candidates(std::vector<double>(8, 0.3));
+  candidates[0].may_try = true;
+  const auto dear_rows = [](int64_t num_rows) { return 1000.0 * static_cast<double>(num_rows); };
+  EXPECT_TRUE(ChooseDrafting(candidates, dear_rows, Unknown, 1e9).is_try);
+  EXPECT_FALSE(ChooseDrafting(candidates, dear_rows, DraftUs, 1e9).is_try);
 }
 
 TEST(DraftPolicy, TheChoiceIsTheBestOneOfAllSets) {
