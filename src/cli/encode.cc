@@ -3,6 +3,7 @@
 #include "server/encode_tool.h"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 
 #include "cli/commands.h"
 #include "cli/io.h"
@@ -20,9 +21,11 @@ class EncodeCommand final : public Command {
         ->required()
         ->check(CLI::IsMember({"chat", "messages", "responses"}));
     sub->add_option("--option", options_, "Conversion option as name=json; may repeat");
+    sub->add_flag("--lines", lines_,
+                  "Many requests: each line on stdin is {\"request\" or \"raw\", \"options\"}");
     sub->footer(
         "Prints one JSON line: prompt, ids, special_ranges, ... or an error object with exit\n"
-        "code 2.\n"
+        "code 2. With --lines one line for each, and errors leave the exit code 0.\n"
         "Example:\n"
         "  deepinfer encode DIR --dialect chat --option default_thinking_mode=false < body.json");
     return sub;
@@ -37,7 +40,7 @@ class EncodeCommand final : public Command {
  private:
   Status Encode(int* exit_code) {
     DI_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Load(dir_));
-    std::vector<std::pair<std::string, std::string>> options;
+    ConversionOptionList options;
     for (const std::string& option : options_) {
       const size_t split = option.find('=');
       if (split == std::string::npos) {
@@ -45,6 +48,7 @@ class EncodeCommand final : public Command {
       }
       options.emplace_back(option.substr(0, split), option.substr(split + 1));
     }
+    if (lines_) return EncodeLines(*tokenizer, options);
     DI_ASSIGN_OR_RETURN(const std::string body, ReadStdin());
     DI_ASSIGN_OR_RETURN(const EncodeOutcome outcome,
                         RunEncode(*tokenizer, dialect_, options, body));
@@ -52,9 +56,21 @@ class EncodeCommand final : public Command {
     return PrintLine(outcome.json_line);
   }
 
+  Status EncodeLines(const Tokenizer& tokenizer, const ConversionOptionList& options) {
+    int64_t number = 0;
+    for (std::string line; std::getline(std::cin, line);) {
+      ++number;
+      const Result<EncodeOutcome> outcome = RunEncodeLine(tokenizer, dialect_, options, line);
+      if (!outcome.ok()) return outcome.status().Annotate("line " + std::to_string(number));
+      DI_RETURN_IF_ERROR(PrintLine(outcome->json_line));
+    }
+    return OkStatus();
+  }
+
   std::string dir_;
   std::string dialect_;
   std::vector<std::string> options_;
+  bool lines_ = false;
 };
 
 }  // namespace

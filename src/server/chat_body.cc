@@ -89,6 +89,7 @@ std::optional<bool> ReadThinkingType(ObjectReader* body) {
   static const std::vector<std::string_view> kTypes = {"disabled", "enabled", "adaptive"};
   auto thinking = body->Object("thinking");
   if (!thinking) return std::nullopt;
+  thinking->Integer("budget_tokens", 0, std::numeric_limits<int64_t>::max());
   return thinking->RequiredOneOf("type", kTypes) != 0;
 }
 

@@ -20,8 +20,11 @@ using Refusal = std::optional<ApiError>;
 // All steps in their order. `convert_turns` is the one that differs between the dialects: it fills
 // the turns and images of a request whose form and thinking are set.
 using TurnsStep = std::function<Refusal(ChatRequest*)>;
+// check_behind_tools, if any, comes between the tools and the sampling.
+using CheckStep = std::function<Refusal()>;
 Refusal ConvertBody(const ChatBody& body, const ChatRequestOptions& options,
-                    const TurnsStep& convert_turns, ChatRequest* request);
+                    const TurnsStep& convert_turns, ChatRequest* request,
+                    const CheckStep& check_behind_tools = nullptr);
 
 // The texts with the separator between them.
 std::string JoinTexts(const std::vector<std::string>& texts, std::string_view separator);

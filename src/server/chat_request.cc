@@ -120,7 +120,8 @@ std::string_view ConstraintKindName(ConstraintKind kind) {
 }
 
 Refusal ConvertBody(const ChatBody& body, const ChatRequestOptions& options,
-                    const TurnsStep& convert_turns, ChatRequest* request) {
+                    const TurnsStep& convert_turns, ChatRequest* request,
+                    const CheckStep& check_behind_tools) {
   if (Refusal refusal = ResolveModel(body, options, request)) return refusal;
   if (Refusal refusal = CheckToolNames(body, options)) return refusal;
   ResolveThinking(body, options, request);
@@ -130,6 +131,9 @@ Refusal ConvertBody(const ChatBody& body, const ChatRequestOptions& options,
   if (Refusal refusal = ConvertStream(body, request)) return refusal;
   if (Refusal refusal = ConvertResponseFormat(body, options, request)) return refusal;
   if (Refusal refusal = ConvertStrictTools(body, request)) return refusal;
+  if (check_behind_tools) {
+    if (Refusal refusal = check_behind_tools()) return refusal;
+  }
   if (Refusal refusal = ConvertSampling(body, options, request)) return refusal;
   if (Refusal refusal = ConvertLabels(body, request)) return refusal;
   request->parsing.start = StartOf(request->conversation);

@@ -115,7 +115,7 @@ Refusal ConvertTool(const BodyTool& tool, PromptForm form, ConvertedTool* conver
   json::value parameters;
   Refusal refusal = tool.strict.value_or(false)
                         ? ConvertStrictParameters(tool, path, &parameters)
-                        : ConvertPlainParameters(tool, tool.name, path, &parameters);
+                        : ConvertPlainParameters(tool, converted->prompt.name, path, &parameters);
   if (refusal) return refusal;
   converted->prompt.parameters_json = JsonForPrompt(form, parameters);
   converted->constraint_json = ConstraintJson(tool, converted->prompt, CompactJson(parameters));

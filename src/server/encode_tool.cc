@@ -111,8 +111,7 @@ Status ReadOption(std::string_view name, const json::value& value, ToolOptions* 
   return InvalidRequest("unknown option " + std::string(name));
 }
 
-Status ReadOptions(const std::vector<std::pair<std::string, std::string>>& given,
-                   ToolOptions* options) {
+Status ReadOptions(const ConversionOptionList& given, ToolOptions* options) {
   UseOfficialRules(&options->chat);
   for (const auto& [name, text] : given) {
     JsonDocument document;
@@ -284,8 +283,7 @@ json::object NamespaceMap(const ToolMap& tools) {
 }  // namespace
 
 Result<EncodeOutcome> RunEncode(const Tokenizer& tokenizer, std::string_view dialect,
-                                const std::vector<std::pair<std::string, std::string>>& options,
-                                std::string_view body) {
+                                const ConversionOptionList& options, std::string_view body) {
   ToolOptions tool_options;
   DI_RETURN_IF_ERROR(ReadOptions(options, &tool_options));
 
@@ -302,6 +300,27 @@ Result<EncodeOutcome> RunEncode(const Tokenizer& tokenizer, std::string_view dia
     result["namespace_tool_map"] = std::move(map);
   }
   return EncodeOutcome{PythonJson(result), 0};
+}
+
+Result<EncodeOutcome> RunEncodeLine(const Tokenizer& tokenizer, std::string_view dialect,
+                                    ConversionOptionList options, std::string_view line) {
+  JsonDocument document;
+  JsonFailure failure;
+  if (!ParseJson(line, &document, &failure)) return InvalidRequest(failure.ToString());
+  const json::object* fields = document.root().if_object();
+  if (fields == nullptr) return InvalidRequest("expected an object");
+  const json::value* raw = fields->if_contains("raw");
+  const json::value* request = fields->if_contains("request");
+  if (raw != nullptr ? !raw->is_string() : request == nullptr) {
+    return InvalidRequest("expected `request`, or `raw` with a string");
+  }
+  if (const json::value* given = fields->if_contains("options"); given && given->is_object()) {
+    for (const auto& [name, value] : given->get_object()) {
+      options.emplace_back(std::string(name), PythonJson(value));
+    }
+  }
+  return RunEncode(tokenizer, dialect, options,
+                   raw != nullptr ? std::string(raw->get_string()) : PythonJson(*request));
 }
 
 }  // namespace deepinfer

@@ -145,6 +145,9 @@ class HttpHandler {
   // what was read so far is there.
   virtual HttpResponse Error(const HttpRequest& request, int status, std::string_view code,
                              std::string_view message) = 0;
+
+  // How long something that was ready to run waited for a network thread, measured now and then.
+  virtual void OnLoopDelay(std::chrono::nanoseconds /*delay*/) {}
 };
 
 // PEM files; no certificate: plain HTTP.

@@ -12,6 +12,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -37,6 +38,8 @@ constexpr int kMaxRefusing = 256;
 constexpr rlim_t kReservedFiles = 1024;
 constexpr std::chrono::milliseconds kAcceptRetry{50};
 constexpr std::chrono::milliseconds kIdlePoll{2};
+// Dense enough for percentiles of a minute, rare enough to cost nothing.
+constexpr std::chrono::milliseconds kProbeInterval{50};
 
 // The default soft limit of 1,024 files is below the default number of connections.
 void RaiseFileLimit(int max_connections) {
@@ -84,6 +87,7 @@ struct HttpServer::Impl {
   std::optional<Unix::acceptor> unix_acceptor;
   TlsContext tls_context;  // of new connections; accept strand only
   asio::steady_timer refresh_timer{accept_strand};
+  asio::steady_timer probe_timer{accept_strand};
   uint16_t port = 0;
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -96,6 +100,8 @@ struct HttpServer::Impl {
   void Admit(HttpConnection::Socket socket, const TlsContext& tls);
   // Looks for changed certificates from time to time.
   asio::awaitable<void> RefreshTls();
+  // Tells the handler now and then how long the loop keeps what is ready waiting.
+  asio::awaitable<void> MeasureDelay();
   std::vector<std::shared_ptr<HttpConnection>> Live();
 };
 
@@ -165,6 +171,16 @@ asio::awaitable<void> HttpServer::Impl::RefreshTls() {
   }
 }
 
+asio::awaitable<void> HttpServer::Impl::MeasureDelay() {
+  while (tcp_acceptor->is_open()) {
+    probe_timer.expires_after(kProbeInterval);
+    co_await probe_timer.async_wait(kAwait);
+    const auto ready = std::chrono::steady_clock::now();
+    co_await asio::post(io, asio::use_awaitable);
+    shared.handler->OnLoopDelay(std::chrono::steady_clock::now() - ready);
+  }
+}
+
 void HttpServer::Impl::Admit(HttpConnection::Socket socket, const TlsContext& tls) {
   auto connection = std::make_shared<HttpConnection>(std::move(socket), tls, &shared);
   {
@@ -211,6 +227,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
     asio::co_spawn(
         raw->accept_strand, [raw] { return raw->Accept(*raw->unix_acceptor); }, asio::detached);
   }
+  asio::co_spawn(
+      raw->accept_strand, [raw] { return raw->MeasureDelay(); }, asio::detached);
   if (tls.enabled() && tls.refresh_interval.count() > 0) {
     asio::co_spawn(
         raw->accept_strand, [raw] { return raw->RefreshTls(); }, asio::detached);
@@ -252,6 +270,7 @@ void HttpServer::Stop() {
     raw->tcp_acceptor->close(ignored);
     if (raw->unix_acceptor) raw->unix_acceptor->close(ignored);
     raw->refresh_timer.cancel();
+    raw->probe_timer.cancel();
   });
   for (const auto& connection : raw->Live()) connection->Close();
   raw->work.reset();

@@ -80,6 +80,18 @@ std::optional<std::string> StripBase64(std::string_view text) {
 
 bool IsForgivingBase64(std::string_view text) { return StripBase64(text).has_value(); }
 
+bool IsPaddedBase64(std::string_view text) {
+  const std::string_view symbols = text.substr(0, text.find_last_not_of('=') + 1);
+  for (const char c : symbols) {
+    if (Base64Value(c) < 0) return false;
+  }
+  const size_t rest = symbols.size() % 4;
+  if (rest == 0) return true;
+  if (rest == 1 || symbols.size() == text.size()) return false;
+  const int loose_bits = rest == 2 ? 0xF : 0x3;
+  return (Base64Value(symbols.back()) & loose_bits) == 0;
+}
+
 CheckedImageUrl CheckImageUrl(std::string_view url, ImageField field) {
   const bool is_file = field == ImageField::kFileData;
   const std::string wrong_form =

@@ -22,6 +22,10 @@ CheckedImageUrl CheckImageUrl(std::string_view url, ImageField field);
 // Base64 in the lenient form of browsers: spaces, missing padding and loose bits are fine.
 bool IsForgivingBase64(std::string_view text);
 
+// Base64 in the strict form of the Messages API: no spaces, padding where it is needed, no loose
+// bits; padding beyond the need is fine.
+bool IsPaddedBase64(std::string_view text);
+
 // The bytes of an accepted data URL: percent escapes resolved, then base64. Empty if malformed.
 std::optional<std::string> DecodeDataUrl(std::string_view url);
 

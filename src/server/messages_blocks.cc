@@ -153,6 +153,7 @@ MessagesBlock ReadBlock(const json::value& value, const std::string& path,
       break;
     case Kind::kThinking:
       result.text = block.RequiredString("thinking");
+      block.String("signature");
       break;
     case Kind::kToolUse:
       result.id = block.RequiredString("id");
@@ -164,9 +165,12 @@ MessagesBlock ReadBlock(const json::value& value, const std::string& path,
       break;
     case Kind::kServerToolUse:
       block.RequiredString("id");
+      block.RequiredString("name");
+      block.Require("input");
       break;
     case Kind::kServerToolResult:
       block.RequiredString("tool_use_id");
+      block.Require("content");
       break;
     case Kind::kToolAddition:
       ReadToolAddition(&block, context.state, &result);

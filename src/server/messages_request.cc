@@ -15,11 +15,13 @@
 namespace deepinfer {
 namespace {
 
-Refusal CheckTools(const MessagesBody& body, const ChatRequest& request) {
-  if (!body.server_tools.empty()) {
-    const std::string path = fmt::format("tools[{}]", body.server_tools.front());
-    return Refuse(path, path + ": server tools are not supported", "unsupported_parameter");
-  }
+Refusal CheckServerTools(const MessagesBody& body) {
+  if (body.server_tools.empty()) return std::nullopt;
+  const std::string path = fmt::format("tools[{}]", body.server_tools.front());
+  return Refuse(path, path + ": server tools are not supported", "unsupported_parameter");
+}
+
+Refusal CheckDeferredTools(const MessagesBody& body, const ChatRequest& request) {
   const std::vector<BodyTool>& tools = body.common.tools;
   const bool all_deferred =
       std::all_of(tools.begin(), tools.end(), [](const BodyTool& tool) { return tool.deferred; });
@@ -55,8 +57,9 @@ ApiResult<MessagesRequest> ParseMessagesRequest(std::string_view body_text,
   request.cache_marks = body.cache_marks;
   const TurnsStep convert_turns = [&](ChatRequest* target) -> Refusal {
     if (Refusal refusal = CheckCacheMarks(body.cache_marks)) return refusal;
+    if (Refusal refusal = CheckServerTools(body)) return refusal;
     if (Refusal refusal = ConvertMessagesTurns(body, options, target)) return refusal;
-    return CheckTools(body, *target);
+    return CheckDeferredTools(body, *target);
   };
   if (Refusal refusal = ConvertBody(body.common, options, convert_turns, &request.common)) {
     return tl::unexpected(std::move(*refusal));

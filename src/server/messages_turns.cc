@@ -154,12 +154,13 @@ Refusal TurnBuilder::AddAssistant(const MessagesMessage& message) {
       case Kind::kDocument:
       case Kind::kImage: {
         if (Refusal refusal = pairing_.OnTextBehindCalls(message_, block_)) return refusal;
+        const std::string path = fmt::format("messages.{}.content[{}]", message_, block_);
+        std::vector<ContentPart> parts;
+        if (Refusal refusal = AddPart(block, path, path, &parts)) return refusal;
         if (block.kind == Kind::kImage && !is_v4_) {
           return Refuse(fmt::format("messages[{}].content[{}]", message_, block_),
                         "Image in assistant message is unsupported", "unsupported_parameter");
         }
-        std::vector<ContentPart> parts;
-        if (Refusal refusal = AddPart(block, {}, {}, &parts)) return refusal;
         append(parts.front().text, &has_text, &turn.text);
         break;
       }
@@ -242,7 +243,7 @@ Refusal TurnBuilder::AddImage(const MessagesBlock& block, const std::string& sou
   } else if (!block.media_type.empty()) {
     source.is_data_url = true;
     source.url = fmt::format("data:{};base64,{}", block.media_type, block.text);
-    if (!IsForgivingBase64(block.text)) fault = "base64 decode error";
+    if (!IsPaddedBase64(block.text)) fault = "base64 decode error";
   } else {
     source.url = block.text;
     if (!source.url.starts_with(kHttpScheme))

@@ -179,6 +179,10 @@ struct ServerMetrics::Impl {
   Histograms http_response_size{registry, "http_response_size_bytes", "Response bodies.", labels,
                                 compat};
 
+  Series<Histogram> loop_delay =
+      MakeHistogram("http_loop_delay_seconds", "Wait of ready work for a network thread.",
+                    {.00002, .00005, .0001, .0002, .0005, .001, .002, .005, .01, .05, .1, 1});
+
   std::mutex account_mutex;
   NumberTable<AccountTotals> account{{}, kAccountCounters, &registry, EngineLabels(), compat, "0"};
 
@@ -280,6 +284,10 @@ void ServerMetrics::OnValidatorGap() { impl_->validator_gap.Increment(); }
 void ServerMetrics::OnReplayedTurns(int32_t num_used, int32_t num_changed) {
   if (num_used > 0) impl_->replayed_turns.Get({{"result", "used"}}).Increment(num_used);
   if (num_changed > 0) impl_->replayed_turns.Get({{"result", "changed"}}).Increment(num_changed);
+}
+
+void ServerMetrics::OnLoopDelay(std::chrono::nanoseconds delay) {
+  impl_->loop_delay.Observe(std::chrono::duration<double>(delay).count());
 }
 
 void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {

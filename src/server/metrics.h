@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,6 +48,7 @@ class ServerMetrics {
   void OnNanLogprobs(int64_t count);
   // Turns with calls that came back: as they were sampled, or changed.
   void OnReplayedTurns(int32_t num_used, int32_t num_changed);
+  void OnLoopDelay(std::chrono::nanoseconds delay);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
   // Text exposition format; the present state of each engine, its persistent cache and the account.

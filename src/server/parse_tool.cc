@@ -281,7 +281,9 @@ void Replay::End(std::string_view engine_reason, std::optional<std::string> stop
   Start();
   ended_ = true;
   AnswerEnd end;
-  end.reason = engine_reason == "stop" && pipeline_.num_calls() > 0 ? "tool_calls" : engine_reason;
+  // An answer whose end was never told is not known to have stopped for its calls.
+  const bool calls = engine_reason == "stop" && recording_.finish && pipeline_.num_calls() > 0;
+  end.reason = calls ? "tool_calls" : engine_reason;
   end.stop_string = std::move(stop_string);
   CountReasoning();
   NamedEvents named;

@@ -22,7 +22,8 @@ void ReadFormat(ObjectReader* body, ChatBody* common) {
   static const std::vector<std::string_view> kTypes = {"text", "json_schema", "json_object"};
   auto text = body->Object("text");
   if (!text) return;
-  text->Find("verbosity");
+  static const std::vector<std::string_view> kVerbosities = {"low", "medium", "high"};
+  text->OneOf("verbosity", kVerbosities);
   auto format = text->Object("format");
   if (!format) return;
   const size_t type = format->RequiredOneOf("type", kTypes);
@@ -72,6 +73,7 @@ ResponsesBody ReadResponsesBody(const json::value& root, PromptForm form,
   if (!body.valid()) return result;
   common.model = body.RequiredString("model");
   result.instructions = body.String("instructions");
+  result.takes_any_custom_tool = options.responses_extensions;
   ReadResponsesTools(&body, form, state, &result);
   ReadResponsesInput(&body, form, state, &result);
   result.unsupported = ReadKeptState(&body);

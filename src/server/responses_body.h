@@ -29,6 +29,7 @@ struct ResponsesItem {
     kUser,
     kAssistant,
     kSystem,
+    kDeveloper,
     kReasoning,     // text
     kCall,          // call_id, name, text: the arguments
     kOutput,        // call_id, parts, added_tools
@@ -40,6 +41,7 @@ struct ResponsesItem {
   std::vector<ResponsesPart> parts;
   std::string text;
   std::string call_id;
+  bool has_call_id = true;
   std::string name;
   std::vector<std::string> added_tools;  // names in the prompt
 };
@@ -53,6 +55,7 @@ struct ResponsesBody {
   std::vector<ResponsesItem> items;
   std::optional<std::string> unsupported;  // the first field that asks for kept state
   bool has_server_tools = false;
+  bool takes_any_custom_tool = true;  // false: apply_patch alone, as in the official rules
   std::string echo_json;
 };
 

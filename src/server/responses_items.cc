@@ -58,7 +58,7 @@ void ReadParts(ObjectReader* item, std::string_view key, ReadState* state,
 
 void ReadMessage(ObjectReader* item, ReadState* state, ResponsesItem* result) {
   static const std::vector<std::string_view> kRoles = {"user", "assistant", "system", "developer"};
-  constexpr Kind kKinds[] = {Kind::kUser, Kind::kAssistant, Kind::kSystem, Kind::kSystem};
+  constexpr Kind kKinds[] = {Kind::kUser, Kind::kAssistant, Kind::kSystem, Kind::kDeveloper};
   result->kind = kKinds[item->RequiredOneOf("role", kRoles)];
   ReadParts(item, "content", state, &result->parts);
 }
@@ -66,12 +66,13 @@ void ReadMessage(ObjectReader* item, ReadState* state, ResponsesItem* result) {
 // Several texts of one item are joined like several items.
 void ReadReasoning(ObjectReader* item, ReadState* state, ResponsesItem* result) {
   result->kind = Kind::kReasoning;
+  item->String("encrypted_content");
   const json::array* content = item->Array("content");
   if (content == nullptr) return;
   for (size_t i = 0; i < content->size(); ++i) {
     ObjectReader part(state, (*content)[i], IndexPath(item->PathOf("content"), i));
     if (i > 0) result->text += '\n';
-    result->text += part.String("text").value_or("");
+    result->text += part.RequiredString("text");
   }
 }
 
@@ -126,7 +127,10 @@ ResponsesItem ReadItem(const json::value& value, const std::string& path, Prompt
     ReadCustomCall(&item, &result);
   } else if (type == "function_call_output" || type == "custom_tool_call_output") {
     result.kind = Kind::kOutput;
-    result.call_id = item.RequiredString("call_id");
+    const std::optional<std::string> call_id = item.String("call_id");
+    result.has_call_id = call_id.has_value() || type != "function_call_output";
+    result.call_id =
+        result.has_call_id && !call_id ? item.RequiredString("call_id") : call_id.value_or("");
     ReadParts(&item, "output", state, &result.parts);
   } else if (type == "tool_search_call" && searches) {
     ReadSearchCall(&item, form, &result);

@@ -84,10 +84,11 @@ ApiResult<ResponsesRequest> ParseResponsesRequest(std::string_view body_text,
   const TurnsStep convert_turns = [&](ChatRequest* target) -> Refusal {
     if (Refusal refusal = CheckUnsupported(body, options)) return refusal;
     if (Refusal refusal = CheckCacheBreakpoints(body)) return refusal;
-    if (Refusal refusal = ConvertResponsesTurns(body, options, target)) return refusal;
-    return CheckJsonWord(body);
+    return ConvertResponsesTurns(body, options, target);
   };
-  if (Refusal refusal = ConvertBody(body.common, options, convert_turns, &request.common)) {
+  const CheckStep check_word = [&] { return CheckJsonWord(body); };
+  if (Refusal refusal =
+          ConvertBody(body.common, options, convert_turns, &request.common, check_word)) {
     return tl::unexpected(std::move(*refusal));
   }
   ResolveAddedTools(&request.common.conversation);

@@ -119,6 +119,10 @@ class ToolReader {
   void ReadCustom(ObjectReader* tool) {
     BodyTool& added = Add(tool, tool->RequiredString("name"));
     const bool is_apply_patch = added.name == kApplyPatchName;
+    if (!is_apply_patch && !body_->takes_any_custom_tool) {
+      Fault(tool->path(), fmt::format("Unsupported custom tool: '{}'. Only '{}' is supported.",
+                                      added.name, kApplyPatchName));
+    }
     added.description =
         is_apply_patch ? std::optional(ApplyPatchDescription(form_)) : tool->String("description");
     added.parameters = is_apply_patch ? &ApplyPatchParameters() : &CustomParameters();

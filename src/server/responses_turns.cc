@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "server/image_url.h"
@@ -36,6 +37,8 @@ class TurnBuilder {
   Refusal AddAssistant(const ResponsesItem& item);
   Refusal AddCall(const ResponsesItem& item);
   Refusal AddOutput(const ResponsesItem& item);
+  // Every call id names one call of the whole input.
+  Refusal CheckCallId(const ResponsesItem& item) const;
   // What stands between a call and its output may be nothing but other calls and outputs.
   Refusal CheckNothingWaits() const;
   // The assistant turn being built, a new one where none is or `starts` says that it is complete.
@@ -57,8 +60,9 @@ class TurnBuilder {
   bool has_text_ = false;
   UserTurn outputs_;
   std::vector<Tool> added_;
-  std::vector<std::string> open_;      // call ids without output
-  std::vector<std::string> answered_;  // of the current assistant turn
+  std::vector<std::string> open_;             // call ids without output
+  std::unordered_set<std::string> calls_;     // ids of all so far
+  std::unordered_set<std::string> answered_;  // those with an output
 };
 
 Refusal TurnBuilder::Build() {
@@ -106,6 +110,8 @@ Refusal TurnBuilder::Add(const ResponsesItem& item) {
   }
   if (Refusal refusal = CheckNothingWaits()) return refusal;
   if (item.kind == Kind::kInterruption) return std::nullopt;
+  // Encrypted or summarised reasoning has no text here.
+  if (item.kind == Kind::kReasoning && item.text.empty()) return std::nullopt;
   if (!outputs_.parts.empty()) {
     CloseAssistant();
     CloseOutputs();
@@ -120,7 +126,8 @@ Refusal TurnBuilder::Add(const ResponsesItem& item) {
   CloseAssistant();
   std::vector<ContentPart> parts;
   if (Refusal refusal = AddParts(item, &parts)) return refusal;
-  if (item.kind == Kind::kSystem) {
+  // The older form knows no developer: its text is the user's.
+  if (item.kind == Kind::kSystem || (item.kind == Kind::kDeveloper && !is_v4_)) {
     Turns().push_back(SystemTurn{std::move(parts)});
     return std::nullopt;
   }
@@ -132,9 +139,12 @@ Refusal TurnBuilder::Add(const ResponsesItem& item) {
 }
 
 Refusal TurnBuilder::AddAssistant(const ResponsesItem& item) {
-  const bool has_image = std::any_of(
-      item.parts.begin(), item.parts.end(),
-      [](const ResponsesPart& part) { return part.kind == ResponsesPart::Kind::kImage; });
+  // A part without one source is refused for that, below.
+  const bool has_image =
+      std::any_of(item.parts.begin(), item.parts.end(), [](const ResponsesPart& part) {
+        return part.kind == ResponsesPart::Kind::kImage &&
+               part.image_url.has_value() != part.file_id.has_value();
+      });
   if (has_image && !is_v4_) {
     return Refuse(ItemPath(item_), ItemPath(item_) + ": Image in assistant message is unsupported",
                   "unsupported_parameter");
@@ -151,12 +161,25 @@ Refusal TurnBuilder::AddAssistant(const ResponsesItem& item) {
   return std::nullopt;
 }
 
+Refusal TurnBuilder::CheckCallId(const ResponsesItem& item) const {
+  const std::string path = ItemPath(item_) + ".call_id";
+  if (!item.has_call_id) {
+    return Refuse(path, fmt::format("Missing required parameter: '{}'.", path),
+                  "missing_required_parameter");
+  }
+  if (!item.call_id.empty()) return std::nullopt;
+  return Refuse(path, fmt::format("Invalid '{}': empty string. Expected a string with minimum "
+                                  "length 1, but got an empty string instead.",
+                                  path));
+}
+
 Refusal TurnBuilder::AddCall(const ResponsesItem& item) {
+  if (Refusal refusal = CheckCallId(item)) return refusal;
   if (open_.empty() && !outputs_.parts.empty()) {
     CloseAssistant();
     CloseOutputs();
   }
-  if (std::find(open_.begin(), open_.end(), item.call_id) != open_.end()) {
+  if (!calls_.insert(item.call_id).second) {
     return Refuse(ItemPath(item_), fmt::format("Duplicate 'call_id': {}.", item.call_id));
   }
   open_.push_back(item.call_id);
@@ -165,17 +188,21 @@ Refusal TurnBuilder::AddCall(const ResponsesItem& item) {
 }
 
 Refusal TurnBuilder::AddOutput(const ResponsesItem& item) {
+  // The official rules take an output of no call for text of the user.
+  const bool is_loose = !item.has_call_id && !options_.responses_extensions;
+  if (Refusal refusal = is_loose ? std::nullopt : CheckCallId(item)) return refusal;
   const auto open = std::find(open_.begin(), open_.end(), item.call_id);
-  if (open == open_.end()) {
-    const bool is_second =
-        std::find(answered_.begin(), answered_.end(), item.call_id) != answered_.end();
+  if (!is_loose && open == open_.end()) {
+    const bool is_second = answered_.count(item.call_id) > 0;
     return Refuse(ItemPath(item_),
                   is_second ? fmt::format("Duplicate tool output for call_id: {}.", item.call_id)
                             : fmt::format("No tool call found for tool output with call_id {}.",
                                           item.call_id));
   }
-  open_.erase(open);
-  answered_.push_back(item.call_id);
+  if (!is_loose) {
+    open_.erase(open);
+    answered_.insert(item.call_id);
+  }
   ToolResult result;
   result.call_id = item.call_id;
   if (Refusal refusal = AddParts(item, &result.parts)) return refusal;
@@ -204,7 +231,6 @@ void TurnBuilder::CloseAssistant() {
 }
 
 void TurnBuilder::CloseOutputs() {
-  answered_.clear();
   if (outputs_.parts.empty()) return;
   Turns().push_back(std::exchange(outputs_, {}));
   if (!added_.empty()) Turns().push_back(SystemTurn{{}, std::exchange(added_, {})});
@@ -236,7 +262,8 @@ Refusal TurnBuilder::AddImage(const ResponsesPart& part, size_t part_index,
     return std::nullopt;
   }
   const std::string path = ItemPath(item_);
-  const std::string part_path = path + ".content[" + std::to_string(part_index) + "]";
+  const char* list = body_.items[item_].kind == Kind::kOutput ? ".output[" : ".content[";
+  const std::string part_path = path + list + std::to_string(part_index) + "]";
   if (part.image_url && part.file_id) {
     return Refuse(part_path, part_path + ": input_image cannot have both image_url and file_id");
   }

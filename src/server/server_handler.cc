@@ -292,6 +292,10 @@ void ServerHandler::Done(const HttpRequest& request, const HttpOutcome& outcome)
   request.record->Leave();
 }
 
+void ServerHandler::OnLoopDelay(std::chrono::nanoseconds delay) {
+  state_->metrics.OnLoopDelay(delay);
+}
+
 HttpResponse ServerHandler::Error(const HttpRequest& request, int status, std::string_view code,
                                   std::string_view message) {
   state_->metrics.OnError(code);

@@ -23,6 +23,7 @@ class ServerHandler final : public HttpHandler {
   void Done(const HttpRequest& request, const HttpOutcome& outcome) override;
   HttpResponse Error(const HttpRequest& request, int status, std::string_view code,
                      std::string_view message) override;
+  void OnLoopDelay(std::chrono::nanoseconds delay) override;
 
  private:
   void AddCorsHeaders(HttpRequest& request) const;

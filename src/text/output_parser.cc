@@ -144,8 +144,10 @@ void OutputParser::Impl::ThinkEnd(const TextPiece& piece) {
     stage = Stage::kContent;
     drop_newlines = true;
   } else if (stage == Stage::kContent) {
+    // Newlines are only trimmed next to a marker that means something.
     malformed.Add(MalformedKind::kStrayThinkEnd);
-    if (held.EndsWith('<')) ReleaseHeld();
+    ReleaseHeld();
+    drop_newlines = false;
   } else if (!tools.done()) {
     Text(piece);
   }

@@ -23,6 +23,16 @@ TEST(RecipeResponses, EveryRecordedCaseConvertsAlike) {
   EXPECT_EQ(ExpectRecordedConversions("responses", "recipe_responses.json"), 222u);
 }
 
+// The official rules take such an output for text of the user; a client that forgot the id would
+// lose it without a word.
+TEST(ResponsesRequest, AnOutputWithoutCallIdIsRefused) {
+  const auto request = Parse(R"("input":[{"type":"message","role":"user","content":"q"},)"
+                             R"({"type":"function_call_output","output":"r"}])");
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().param, "input[1].call_id");
+  EXPECT_EQ(request.error().code, "missing_required_parameter");
+}
+
 TEST(ResponsesRequest, KeptHistoryIsRefusedInsteadOfLost) {
   for (const std::string& member :
        {std::string(R"("previous_response_id":"r")"), std::string(R"("conversation":"c")"),

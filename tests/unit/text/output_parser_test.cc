@@ -168,6 +168,14 @@ TEST(OutputParserTest, JsonIsCutOutOfTextAndFences) {
   EXPECT_EQ(extract("```json\n{\"a\":1}\n``"), "{\"a\":1}\n``");
 }
 
+TEST(OutputParserTest, NewlinesBesideAStrayThinkEndStay) {
+  for (const auto& [text, content] :
+       {std::pair("r</think>\n\n</think>\n\nA", "\n\nA"), std::pair("r</think></think>\nA", "\nA"),
+        std::pair("r</think>a\n</think>\nA", "a\n\nA")}) {
+    EXPECT_EQ(ParseEverySplit(Thinking(), text).content, content) << text;
+  }
+}
+
 TEST(OutputParserTest, MalformedOutputIsCountedByKind) {
   struct Row {
     ParserSettings settings;
