@@ -13,9 +13,9 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::strin
   DI_ASSIGN_OR_RETURN(const int64_t size, file->Size());
   if (size > max_bytes) return DataCorruption(path + " is too large");
   std::vector<std::byte> bytes(static_cast<size_t>(size));
-  // It may have grown or shrunk since; what was read counts.
+  // Files only grow here. What follows a log that seems to end early would be taken for free room.
   DI_ASSIGN_OR_RETURN(const size_t read, file->ReadAt(bytes, 0));
-  bytes.resize(read);
+  if (read < bytes.size()) return Unavailable(path + ": read in part");
   return bytes;
 }
 

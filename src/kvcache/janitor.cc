@@ -69,6 +69,8 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
   Survey survey;
   survey.info = info;
   survey.layout = content.layout;
+  survey.is_complete =
+      content.from_footer || static_cast<int64_t>(content.entries.size()) >= info.num_records;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     auto indexed = context_->index.Find(content.entries[i].key);
     const BlockLocation here{info.id, static_cast<uint32_t>(i)};
@@ -94,6 +96,7 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
 Janitor::Survey Janitor::LookInLog(const SegmentInfo& info, int64_t now_ns) const {
   Survey survey;
   survey.info = info;
+  survey.is_complete = false;
   const auto entries = ReadIndexLog(context_->files, info.folder);
   if (!entries.ok()) return survey;
   for (const IndexEntry& entry : *entries) {
@@ -115,10 +118,10 @@ double Janitor::ValueOf(const Resident& resident, int64_t now_ns) const {
   if (quota_bytes > 0 && context_->tenants.BytesOf(resident.indexed.tenant) > quota_bytes) return 0;
   const int64_t rested_minutes =
       std::max<int64_t>(0, int64_t{StoreMinute(now_ns)} - resident.indexed.touched_minute);
+  // Not times the cost of computing it, which grows with its depth: of a chain the first blocks
+  // would go first, and those behind them would be of no use.
   return context_->reuse.ChanceOfReuse(resident.indexed.retention, resident.indexed.touches,
-                                       rested_minutes) *
-         ReuseModel::RecomputeCost(int64_t{resident.entry.block_number} *
-                                   context_->options.layout.block_tokens);
+                                       rested_minutes);
 }
 
 bool Janitor::ExpiryFrozen(int64_t now_ns) {
@@ -207,11 +210,6 @@ void Janitor::RemoveIfLost(const SegmentInfo& info, StatusCode fault, int64_t no
       now_ns / kNsPerHour >= static_cast<int64_t>(info.superblock.bucket_hour) + kUnreadableHours;
   if (!is_lost) return;
   Remove(LookInLog(info, now_ns));
-  // Those that the log does not name either.
-  for (const IndexedBlock& block : context_->ForgetSegments({info.id})) {
-    if (DeadlineNs(block) <= now_ns) continue;
-    ++context_->counters.retention_breaches[static_cast<size_t>(block.retention)];
-  }
 }
 
 void Janitor::Expire(const SegmentInfo& info, int64_t now_ns, bool dry_run,
@@ -314,6 +312,13 @@ void Janitor::Remove(const Survey& survey) {
     }
     context_->Forget(resident.entry.key, resident.indexed,
                      resident.live ? MissReason::kEvictedEarly : MissReason::kExpired);
+  }
+  if (!survey.is_complete) {
+    const int64_t now_ns = context_->wall_clock->UnixNs();
+    for (const IndexedBlock& block : context_->ForgetSegments({survey.info.id})) {
+      if (DeadlineNs(block) <= now_ns) continue;
+      ++context_->counters.retention_breaches[static_cast<size_t>(block.retention)];
+    }
   }
   const auto number = static_cast<uint32_t>(survey.info.number);
   const auto log = LogOf(survey.info.folder);

@@ -69,6 +69,8 @@ class Janitor {
     int64_t num_live = 0;
     int64_t last_deadline_ns = 0;
     double value = 0;
+    // False: records behind a broken one were not seen, the index may point to them.
+    bool is_complete = true;
   };
 
   Result<Survey> Look(const SegmentInfo& info, int64_t now_ns) const;

@@ -22,12 +22,6 @@ class ReuseModel {
   // Old observations count half: to be called once a day.
   void Halve();
 
-  // Relative cost of computing a block again at its depth: attention grows with the context. From
-  // the cost of prefill chunks, 1.00 at the begin and 1.36 at a million tokens.
-  static double RecomputeCost(int64_t first_token) {
-    return 1.0 + 0.36 * static_cast<double>(first_token) / (1 << 20);
-  }
-
  private:
   // Upper ends of the rest times, in minutes; the last bucket has no end.
   static constexpr std::array<int64_t, 14> kBucketEnds = {1,   2,   5,   10,   20,   45,   90,

@@ -413,6 +413,27 @@ TEST_F(KvStoreTest, BlocksOfALostSegmentInsideTheirDeadlineCountAsBreaches) {
   EXPECT_EQ(store->Lookup(NumberedKeys(1, 1), 0).reason, MissReason::kEvictedEarly);
 }
 
+TEST_F(KvStoreTest, ABrokenRecordWithoutAFooterHidesNoEntryFromExpiry) {
+  PublishRequest request;
+  request.tenant_tag = 7;
+  PublishChain(1, 9, request);
+  store->Flush(false);
+  files->set_fault([](const std::string& operation, const std::string&) {
+    return operation == "write" ? Unavailable("the disk is full") : OkStatus();
+  });
+  store->Flush(true);  // not sealed
+  files->set_fault({});
+  ASSERT_EQ(store->Stats().blocks, 9);
+  // The records behind it cannot be found by a scan.
+  files->At(SegmentPaths().at(0), options.layout.RecordOffset(3) + 8) ^= std::byte{1};
+  store->Touch(NumberedKeys(1, 9), RetentionClass::kChat);
+  PassHours(400);
+  RunJanitorToTheEnd();
+  EXPECT_TRUE(SegmentPaths().empty());
+  EXPECT_EQ(store->Stats().blocks, 0);
+  EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
+}
+
 TEST_F(KvStoreTest, ErasedBytesThatCannotBeRewrittenLeaveWithTheirSegment) {
   PublishChain(1, 14);
   store->Flush(true);
