@@ -2,11 +2,13 @@
 """Time to the first token of a known prompt: computed, found in memory, found on disk after kill -9.
 
   benchmarks/kv_ttft.py build/release/src/cli/deepinfer [--model DIR] [--replay exact]
-                        [--lengths 1024,4096,16384] [--repeats 3]
+                        [--lengths 1024,4096,16384] [--repeats 3] [--only-stored]
 
 Serves the demo model, or another one, with a longer context from a folder of its own. Computed
 prompts, with and without a store, and those in memory take turns. Prints one Markdown row per length
 with medians in milliseconds and ratios to the computed one, then what a start after kill -9 takes.
+With --only-stored nothing is computed a second time without a store, and ratios are to what was
+computed and stored.
 """
 
 import argparse
@@ -104,9 +106,9 @@ def median_ms(values):
 
 
 def row(n, without, cold, memory, disk):
-    base = median_ms(without)
-    cells = [f"{base:.0f}"] + [f"{median_ms(v):.0f} ({median_ms(v) / base:.3f})"
-                               for v in (cold, memory, disk)]
+    base = median_ms(without or cold)
+    cells = [f"{base:.0f}" if without else "-"]
+    cells += [f"{median_ms(v):.0f} ({median_ms(v) / base:.3f})" for v in (cold, memory, disk)]
     return f"| {n:,} | " + " | ".join(cells) + " |"
 
 
@@ -117,6 +119,7 @@ def main():
     parser.add_argument("--replay", default="exact")
     parser.add_argument("--lengths", default="1024,4096,16384")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only-stored", action="store_true")
     args = parser.parse_args()
     lengths = [int(n) for n in args.lengths.split(",")]
     positions = max(lengths) + 512
@@ -126,13 +129,13 @@ def main():
         extra = ["--replay", args.replay, "--max-num-seqs", "2"]
         prompts = {n: [prompt(n, 1000 * n + i) for i in range(args.repeats)] for n in lengths}
         without, cold, memory, disk = ({n: [] for n in lengths} for _ in range(4))
-        bare = Server(args.binary, model, "none", positions, extra)
+        bare = [] if args.only_stored else [Server(args.binary, model, "none", positions, extra)]
         server = Server(args.binary, model, folder / "kv", positions, extra)
-        for each in (bare, server):
+        for each in (*bare, server):
             each.first_token_s(prompt(600, 1))  # first touch of weights and work space
         for i in range(args.repeats):
             for n in lengths:
-                without[n].append(bare.first_token_s(prompts[n][i])[0])
+                without[n] += [each.first_token_s(prompts[n][i])[0] for each in bare]
                 seconds, dram, stored = server.first_token_s(prompts[n][i])
                 assert dram == stored == 0
                 cold[n].append(seconds)
@@ -141,8 +144,8 @@ def main():
                 memory[n].append(seconds)
         wanted = sum(n // BLOCK for n in lengths) * args.repeats
         server.wait_blocks(wanted)
-        bare.kill()
-        server.kill()
+        for each in (*bare, server):
+            each.kill()
         server = Server(args.binary, model, folder / "kv", positions, extra)
         index_s = server.wait_blocks(wanted)
         for i in range(args.repeats):

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/kv_flags.h"
 #include "cli/kv_tools.h"
 
 namespace deepinfer {
@@ -14,6 +15,12 @@ class KvCommand final : public Command {
   CLI::App* Register(CLI::App* app) override {
     app_ = app->add_subcommand("kv", "Look at, check and clean a cache store");
     app_->require_subcommand(1);
+    // Before the subcommands, which take it over.
+    app_->footer(
+        "Examples:\n"
+        "  deepinfer kv stats\n"
+        "  deepinfer kv verify --dir /var/cache/deepinfer/kv --json\n"
+        "  deepinfer kv replay trace.jsonl --svg curve.svg");
     stats_ = AddTool("stats", "Bytes, blocks and segments");
     ls_ = AddTool("ls", "Segments, or with --blocks every block");
     ls_->add_flag("--blocks", ls_options_.blocks, "One line per block");
@@ -21,6 +28,8 @@ class KvCommand final : public Command {
                     "Only blocks whose chain contains this key (64 hex digits)");
     ls_->add_option("--class", ls_options_.retention, "Only this class")
         ->check(CLI::IsMember({"batch", "agent", "chat", "pinned"}));
+    ls_->add_option("--ns", ls_options_.ns, "Only this namespace (its first hex digits)");
+    ls_->add_option("--owner", ls_options_.owner, "Only folders of this node");
     verify_ =
         AddTool("verify", "Check every checksum and key; exit status 1 when something is bad");
     verify_->add_option("--sample", verify_options_.sample, "Check every n-th record")
@@ -39,6 +48,7 @@ class KvCommand final : public Command {
     what->add_option("--tenant", erase_options_.tenant, "All blocks of this tenant id");
     what->add_option("--prefix-key", erase_options_.prefix_key,
                      "All blocks whose chain contains this key (64 hex digits)");
+    what->add_option("--ns", erase_options_.ns, "This namespace as a whole (its first hex digits)");
     what->require_option(1);
     erase_->add_flag("--yes", erase_options_.yes, "Really")->required();
     AddKeyFile(erase_, &erase_options_.key_file);
@@ -51,11 +61,6 @@ class KvCommand final : public Command {
         ->capture_default_str();
     replay_->add_option("--svg", replay_options_.svg_path, "Also draw the curve to this file");
     replay_->add_flag("--json", replay_options_.json, "One JSON line instead of text");
-    app_->footer(
-        "Examples:\n"
-        "  deepinfer kv stats --dir /var/cache/deepinfer/kv\n"
-        "  deepinfer kv verify --dir /var/cache/deepinfer/kv --json\n"
-        "  deepinfer kv replay trace.jsonl --svg curve.svg");
     return app_;
   }
 
@@ -71,7 +76,8 @@ class KvCommand final : public Command {
  private:
   CLI::App* AddTool(const char* name, const char* description) {
     CLI::App* tool = app_->add_subcommand(name, description);
-    tool->add_option("--dir", dir_, "Root of the store")->required();
+    tool->add_option("--dir", dir_,
+                     "Root of the store; default: deepinfer/kv in the user's cache folder");
     tool->add_flag("--json", json_, "One JSON line instead of text");
     return tool;
   }
@@ -102,6 +108,7 @@ class KvCommand final : public Command {
   }
 
   Status Dispatch(bool* clean) {
+    if (dir_.empty()) dir_ = UserKvDir();
     if (stats_->parsed()) return PrintKvStats(dir_, json_);
     if (ls_->parsed()) return PrintKvList(dir_, ls_options_, json_);
     if (verify_->parsed()) return VerifyKvStore(dir_, verify_options_, json_, clean);

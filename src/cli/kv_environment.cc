@@ -51,6 +51,42 @@ Result<std::unique_ptr<KvStore>> OpenKvStore(KvEnvironment* environment, const s
   return store;
 }
 
+Result<const NamespaceView*> SelectNamespace(const std::vector<NamespaceView>& views,
+                                             const std::string& ns) {
+  const NamespaceView* selected = nullptr;
+  for (const NamespaceView& view : views) {
+    if (!BlockKey{view.id}.Hex().starts_with(ns)) continue;
+    if (selected != nullptr) return InvalidRequest("several namespaces: name one with --ns");
+    selected = &view;
+  }
+  if (selected == nullptr) return NotFound("no such namespace");
+  return selected;
+}
+
+Result<int64_t> RemoveNamespace(KvEnvironment* environment, const NamespaceView& view) {
+  FileSystem* files = environment->files.get();
+  if (IsShared(files, view.folder)) {
+    return InvalidRequest("servers share this namespace: stop them and delete " + view.folder);
+  }
+  const std::string lock_path = view.folder + "/" + KvStoreOptions().node + ".lock";
+  DI_ASSIGN_OR_RETURN(const auto lock, files->Lock(lock_path));
+  int64_t blocks = 0;
+  for (const SegmentView& segment : view.segments) {
+    if (segment.content) blocks += static_cast<int64_t>(segment.content->entries.size());
+  }
+  DI_ASSIGN_OR_RETURN(const auto epochs, ListEpochFolders(files, view.folder));
+  for (const EpochFolder& epoch : epochs) {
+    const std::string folder = view.folder + "/" + epoch.name;
+    DI_ASSIGN_OR_RETURN(const auto names, files->List(folder));
+    for (const std::string& name : names) DI_RETURN_IF_ERROR(files->Remove(folder + "/" + name));
+    DI_RETURN_IF_ERROR(files->RemoveDirectory(folder));
+  }
+  DI_ASSIGN_OR_RETURN(const auto rest, files->List(view.folder));
+  for (const std::string& name : rest) DI_RETURN_IF_ERROR(files->Remove(view.folder + "/" + name));
+  DI_RETURN_IF_ERROR(files->RemoveDirectory(view.folder));
+  return blocks;
+}
+
 void FinishCopies(KvStore* store) {
   for (int round = 0; round < 3; ++round) {
     store->Flush(false);

@@ -39,6 +39,14 @@ Result<std::unique_ptr<KvStore>> OpenKvStore(KvEnvironment* environment, const s
 // The layout of the first readable segment. not_found when there is none.
 Result<KvBlockLayout> LayoutOf(const NamespaceView& view);
 
+// The namespace whose id begins with the given hex digits; without any, the only one there is.
+// invalid_request when several begin so.
+Result<const NamespaceView*> SelectNamespace(const std::vector<NamespaceView>& views,
+                                             const std::string& ns);
+// Deletes all blocks of a namespace with its folder; the number of blocks. resource_exhausted while
+// a server has it open, invalid_request when servers share it.
+Result<int64_t> RemoveNamespace(KvEnvironment* environment, const NamespaceView& view);
+
 // Rounds of the janitor until copies are committed and their sources are gone.
 void FinishCopies(KvStore* store);
 

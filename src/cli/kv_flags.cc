@@ -22,17 +22,6 @@ constexpr const char* kNoStore = "none";
 constexpr int64_t kMostMb = int64_t{1} << 40;
 constexpr int64_t kMostHours = 24 * 3650;
 
-// deepinfer/kv in the user's cache folder; "none" for a user without one.
-std::string UserCacheDir() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
-    return fs::path(cache) / "deepinfer" / "kv";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
-    return fs::path(home) / ".cache" / "deepinfer" / "kv";
-  }
-  return kNoStore;
-}
-
 // A name in the names of folders.
 std::string CheckNodeName(const std::string& name) {
   const bool ok = !name.empty() && name.size() < 64 && std::ranges::all_of(name, [](char c) {
@@ -60,6 +49,16 @@ Result<ModelFiles> DigestModelFiles(const Model& model, const fs::path& model_di
 }
 
 }  // namespace
+
+std::string UserKvDir() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    return fs::path(cache) / "deepinfer" / "kv";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    return fs::path(home) / ".cache" / "deepinfer" / "kv";
+  }
+  return kNoStore;
+}
 
 void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
   default_dir_ = default_dir;
@@ -170,7 +169,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::Open(const Model& model, const fs::pat
                                                const Clock* clock) const {
   const bool is_named = !dir_.empty();
   std::string dir = is_named ? dir_ : default_dir_;
-  if (dir.empty()) dir = UserCacheDir();
+  if (dir.empty()) dir = UserKvDir();
   if (dir != kNoStore) {
     auto cache = OpenIn(fs::absolute(dir).string(), model, model_dir, clock);
     if (cache.ok()) return cache;

@@ -26,6 +26,10 @@ struct KvCache {
   std::unique_ptr<KvStore> store;
 };
 
+// deepinfer/kv in the user's cache folder, where serve keeps its store by default; "none" for a
+// user without one.
+std::string UserKvDir();
+
 struct KvFlags {
   // default_dir: used when --kv-dir is not given; "" stands for deepinfer/kv in the user's cache
   // folder, "none" for no store.

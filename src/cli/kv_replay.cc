@@ -5,10 +5,12 @@
 #include <array>
 #include <boost/json.hpp>
 #include <fstream>
+#include <optional>
 #include <vector>
 
 #include "cli/io.h"
 #include "cli/kv_tools.h"
+#include "cli/progress_line.h"
 #include "kvcache/trace_replay.h"
 
 namespace deepinfer {
@@ -110,7 +112,10 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
                       SplitIds(trace, options.id_tokens, options.block_tokens));
   const int64_t unique = CountUniqueIds(requests);
   std::vector<CurvePoint> curve;
+  std::optional<ProgressLine> line(static_cast<int64_t>(kShares.size()));
+  int64_t replayed = 0;
   for (const double share : kShares) {
+    line->Show(replayed++, fmt::format("{:.0f} % of the blocks", 100 * share));
     const auto blocks = static_cast<int64_t>(share * static_cast<double>(unique));
     auto totals = ReplayTrace(requests, options.block_tokens, blocks);
     if (totals.status().code() == StatusCode::kResourceExhausted) continue;  // one prompt is larger
@@ -118,6 +123,7 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
     curve.push_back({share, blocks, totals->hit_rate(),
                      ReplayTraceBelady(requests, options.block_tokens, blocks).hit_rate()});
   }
+  line.reset();
   std::string text;
   for (const CurvePoint& point : curve) {
     if (!text.empty()) text += options.json ? "," : "\n";

@@ -1,15 +1,20 @@
 #include "cli/kv_tools.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "cli/io.h"
 #include "cli/kv_environment.h"
+#include "cli/progress_line.h"
 #include "kvcache/store_folders.h"
 #include "kvcache/store_inspector.h"
 
@@ -21,6 +26,34 @@ constexpr std::array<std::string_view, kNumRetentionClasses> kClassNames = {"bat
 
 std::string_view ClassName(uint8_t retention) {
   return retention < kNumRetentionClasses ? kClassNames[retention] : "unknown";
+}
+
+std::string SizeText(int64_t bytes) {
+  return bytes < int64_t{1} << 30
+             ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20))
+             : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+// Hours since 1970.
+std::string HourText(uint64_t hour) {
+  constexpr uint64_t kLastHour = 253'402'300'800 / 3600;  // of the year 9999
+  if (hour >= kLastHour) return "never";
+  return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(static_cast<std::time_t>(hour * 3600)));
+}
+
+std::string OwnersOf(const NamespaceView& view, bool json) {
+  std::map<std::string, int64_t> owners;  // segments by node
+  for (const SegmentView& segment : view.segments) {
+    const auto folder = ParseEpochFolderName(segment.folder);
+    ++owners[folder ? folder->node : "unknown"];
+  }
+  std::string text;
+  for (const auto& [node, segments] : owners) {
+    if (!text.empty()) text += json ? "," : ", ";
+    text += json ? fmt::format("{}:{}", JsonString(node), segments)
+                 : fmt::format("{} {}", node, segments);
+  }
+  return text;
 }
 
 std::string NamespaceStats(const NamespaceView& view, bool json) {
@@ -52,20 +85,21 @@ std::string NamespaceStats(const NamespaceView& view, bool json) {
     by_class += json ? fmt::format("\"{}\":{}", kClassNames[i], blocks[i])
                      : fmt::format("{} {}", kClassNames[i], blocks[i]);
   }
-  const std::string oldest =
-      first_bucket == kNoBucket ? (json ? "null" : "none") : std::to_string(first_bucket);
   const std::string id = BlockKey{view.id}.Hex();
   if (json) {
+    const std::string oldest = first_bucket == kNoBucket ? "null" : std::to_string(first_bucket);
     return fmt::format(
         "{{\"namespace\":\"{}\",\"blocks\":{},\"blocks_by_class\":{{{}}},\"segments\":{},"
         "\"open_segments\":{},\"quarantined_segments\":{},\"unreadable_segments\":{},"
-        "\"bytes\":{},\"record_bytes\":{},\"first_bucket_hour\":{}}}",
-        id, all_blocks, by_class, segments, open, bad, unreadable, bytes, record_bytes, oldest);
+        "\"segments_by_owner\":{{{}}},\"bytes\":{},\"record_bytes\":{},\"first_bucket_hour\":{}}}",
+        id, all_blocks, by_class, segments, open, bad, unreadable, OwnersOf(view, json), bytes,
+        record_bytes, oldest);
   }
   return fmt::format(
       "namespace   {}\n  blocks    {} ({})\n  segments  {} ({} open, {} in quarantine, {} "
-      "unreadable)\n  bytes     {}\n  first expiry bucket, Unix hours: {}",
-      id, all_blocks, by_class, segments, open, bad, unreadable, bytes, oldest);
+      "unreadable)\n  owners    {}\n  size      {}\n  expires   from {} on",
+      id, all_blocks, by_class, segments, open, bad, unreadable, OwnersOf(view, json),
+      SizeText(bytes), HourText(first_bucket));
 }
 
 std::string SegmentLine(const SegmentView& segment, bool json) {
@@ -80,10 +114,11 @@ std::string SegmentLine(const SegmentView& segment, bool json) {
   return fmt::format(
       fmt::runtime(json ? "{{\"path\":{},\"state\":\"{}\",\"class\":\"{}\",\"records\":{},"
                           "\"bucket_hour\":{},\"bytes\":{}}}"
-                        : "{}  {}  {}  {} records  bucket {}  {} bytes"),
+                        : "{}  {}  {}  {} records  expires {}  {}"),
       json ? JsonString(segment.path) : segment.path, segment.extension,
-      ClassName(superblock.retention), segment.content->entries.size(), superblock.bucket_hour,
-      segment.size_bytes);
+      ClassName(superblock.retention), segment.content->entries.size(),
+      json ? std::to_string(superblock.bucket_hour) : HourText(superblock.bucket_hour),
+      json ? std::to_string(segment.size_bytes) : SizeText(segment.size_bytes));
 }
 
 std::string BlockLine(const SegmentView& segment, const IndexEntry& entry, bool json) {
@@ -95,6 +130,15 @@ std::string BlockLine(const SegmentView& segment, const IndexEntry& entry, bool 
       entry.tenant_tag, json ? JsonString(segment.path) : segment.path, entry.page);
 }
 
+bool IsListed(const SegmentView& segment, const KvListOptions& options) {
+  if (!options.owner.empty()) {
+    const auto folder = ParseEpochFolderName(segment.folder);
+    if (!folder || folder->node != options.owner) return false;
+  }
+  return options.retention.empty() ||
+         (segment.content && ClassName(segment.content->superblock.retention) == options.retention);
+}
+
 std::string ActionLine(const JanitorAction& action, bool json) {
   return fmt::format(
       fmt::runtime(json ? "{{\"path\":{},\"action\":\"{}\",\"reason\":\"{}\",\"live\":{},"
@@ -102,6 +146,11 @@ std::string ActionLine(const JanitorAction& action, bool json) {
                         : "{}  {} ({}; {} of {} records alive)"),
       json ? JsonString(action.path) : action.path, action.action, action.reason,
       action.live_records, action.records);
+}
+
+Status PrintErased(int64_t blocks, bool json) {
+  return PrintLine(json ? fmt::format("{{\"erased_blocks\":{}}}", blocks)
+                        : fmt::format("{} blocks erased", blocks));
 }
 
 // Makes every bad record unreachable and rewrites its segment without it.
@@ -147,6 +196,7 @@ Status PrintKvList(const std::string& dir, const KvListOptions& options, bool js
   DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   std::vector<std::string> items;
   for (const NamespaceView& view : views) {
+    if (!BlockKey{view.id}.Hex().starts_with(options.ns)) continue;
     std::vector<BlockKey> wanted;
     if (!options.prefix_key.empty()) {
       DI_ASSIGN_OR_RETURN(const BlockKey key, ParseKey(options.prefix_key));
@@ -154,11 +204,7 @@ Status PrintKvList(const std::string& dir, const KvListOptions& options, bool js
       std::ranges::sort(wanted);
     }
     for (const SegmentView& segment : view.segments) {
-      if (!options.retention.empty() &&
-          (!segment.content ||
-           ClassName(segment.content->superblock.retention) != options.retention)) {
-        continue;
-      }
+      if (!IsListed(segment, options)) continue;
       if (!options.blocks && options.prefix_key.empty()) {
         items.push_back(SegmentLine(segment, json));
         continue;
@@ -190,9 +236,16 @@ Status VerifyKvStore(const std::string& dir, const KvVerifyOptions& options, boo
   int64_t segments = 0;
   int64_t records = 0;
   std::vector<std::string> problems;
+  int64_t num_segments = 0;
+  for (const NamespaceView& view : views) {
+    num_segments += static_cast<int64_t>(view.segments.size());
+  }
+  int64_t looked_at = 0;
+  std::optional<ProgressLine> line(num_segments);
+  const auto show = [&](const std::string& path) { line->Show(looked_at++, path); };
   for (const NamespaceView& view : views) {
     DI_ASSIGN_OR_RETURN(const VerifyReport report,
-                        VerifyNamespace(environment.files.get(), view, options.sample));
+                        VerifyNamespace(environment.files.get(), view, options.sample, show));
     segments += report.segments;
     records += report.records;
     for (const VerifyProblem& problem : report.problems) {
@@ -202,6 +255,7 @@ Status VerifyKvStore(const std::string& dir, const KvVerifyOptions& options, boo
                : fmt::format("{} record {}: {}", problem.path, problem.record, problem.what));
     }
   }
+  line.reset();
   *clean = problems.empty();
   if (json) {
     return PrintLine(fmt::format("{{\"segments\":{},\"records\":{},\"problems\":{}}}", segments,
@@ -249,6 +303,11 @@ Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, b
   KvEnvironment environment;
   DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   int64_t erased = 0;
+  if (!options.ns.empty()) {
+    DI_ASSIGN_OR_RETURN(const NamespaceView* view, SelectNamespace(views, options.ns));
+    DI_ASSIGN_OR_RETURN(erased, RemoveNamespace(&environment, *view));
+    return PrintErased(erased, json);
+  }
   for (const NamespaceView& view : views) {
     const auto layout = LayoutOf(view);
     if (!layout.ok()) continue;  // nothing to erase
@@ -276,8 +335,7 @@ Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, b
     (void)(*store)->RunJanitor();
     FinishCopies(store->get());
   }
-  return PrintLine(json ? fmt::format("{{\"erased_blocks\":{}}}", erased)
-                        : fmt::format("{} blocks erased", erased));
+  return PrintErased(erased, json);
 }
 
 }  // namespace deepinfer

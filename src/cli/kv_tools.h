@@ -13,6 +13,8 @@ struct KvListOptions {
   bool blocks = false;
   std::string prefix_key;
   std::string retention;  // name of a class; empty for all
+  std::string ns;         // first hex digits of a namespace; empty for all
+  std::string owner;      // name of a node; empty for all
 };
 
 struct KvGcOptions {
@@ -23,6 +25,7 @@ struct KvGcOptions {
 };
 
 struct KvEraseOptions {
+  std::string ns;
   std::string tenant;
   std::string prefix_key;
   std::string key_file;

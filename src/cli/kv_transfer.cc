@@ -41,19 +41,6 @@ class ProgressLine {
   bool drawn_ = false;
 };
 
-// The namespace whose id begins with the given hex digits; without any, the only one there is.
-Result<const NamespaceView*> SelectNamespace(const std::vector<NamespaceView>& views,
-                                             const std::string& ns) {
-  const NamespaceView* selected = nullptr;
-  for (const NamespaceView& view : views) {
-    if (!BlockKey{view.id}.Hex().starts_with(ns)) continue;
-    if (selected != nullptr) return InvalidRequest("several namespaces: name one with --ns");
-    selected = &view;
-  }
-  if (selected == nullptr) return NotFound("no such namespace");
-  return selected;
-}
-
 }  // namespace
 
 Status PinInKvStore(const std::string& dir, const KvPinOptions& options, bool json) {

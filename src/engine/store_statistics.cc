@@ -1,8 +1,44 @@
 #include "engine/store_statistics.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
 #include "kvcache/kv_store.h"
+#include "kvcache/store_folders.h"
 
 namespace deepinfer {
+
+namespace {
+
+constexpr size_t kMostTenants = 20;
+
+std::map<std::string, int64_t> LargestTenants(const std::map<uint64_t, int64_t>& bytes) {
+  std::vector<std::pair<uint64_t, int64_t>> tenants(bytes.begin(), bytes.end());
+  std::ranges::sort(tenants, std::greater(), &std::pair<uint64_t, int64_t>::second);
+  if (tenants.size() > kMostTenants) tenants.resize(kMostTenants);
+  std::map<std::string, int64_t> largest;
+  for (const auto& [tag, held] : tenants) {
+    if (held > 0) largest[fmt::format("{:016x}", tag)] = held;
+  }
+  return largest;
+}
+
+// A node may own several folders: the one that was read last of all counts.
+std::map<std::string, double> LagByNode(const std::vector<PeerView>& peers) {
+  std::map<std::string, double> lags;
+  for (const PeerView& peer : peers) {
+    const auto folder = ParseEpochFolderName(peer.folder.substr(peer.folder.rfind('/') + 1));
+    if (!folder) continue;
+    double& lag = lags[folder->node];
+    lag = std::max(lag, static_cast<double>(peer.lag_us) * 1e-6);
+  }
+  return lags;
+}
+
+}  // namespace
 
 StoreStatistics CollectStoreStatistics(const KvStore& store) {
   const KvStoreStats stats = store.Stats();
@@ -38,6 +74,13 @@ StoreStatistics CollectStoreStatistics(const KvStore& store) {
   s.erased_blocks = counters.erased_blocks;
   s.removed_segments = counters.removed_segments;
   s.clock_jumps = counters.clock_jumps;
+  s.recovery_seconds = static_cast<double>(counters.recovery_us) * 1e-6;
+  s.bytes_by_tenant = LargestTenants(store.context().tenants.Bytes());
+  s.peer_lag_seconds = LagByNode(stats.peers);
+  for (const std::atomic<int64_t>& count : counters.commit_times.counts) {
+    s.commits_by_seconds.push_back(static_cast<double>(count));
+  }
+  s.commit_seconds = static_cast<double>(counters.commit_times.sum_us) * 1e-6;
   return s;
 }
 

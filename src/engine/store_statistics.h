@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "kvcache/format.h"
 
@@ -25,6 +27,9 @@ struct StoreStatistics {
   int64_t index_bytes = 0;
   int64_t write_queue_bytes = 0;
   int64_t reads_in_flight = 0;
+  double recovery_seconds = 0;  // from the begin until the index was full; 0 until then
+  std::map<std::string, int64_t> bytes_by_tenant;  // tag in hex; the largest 20
+  std::map<std::string, double> peer_lag_seconds;  // node; since its log was read to the end
 
   // Since the start.
   int64_t record_bytes = 0;  // of one block, times the counts below
@@ -45,6 +50,8 @@ struct StoreStatistics {
   int64_t removed_segments = 0;
   int64_t clock_jumps = 0;
   std::array<int64_t, kNumRetentionClasses> retention_breaches{};
+  std::vector<double> commits_by_seconds;  // in the buckets of CommitTimes
+  double commit_seconds = 0;
 };
 
 StoreStatistics CollectStoreStatistics(const KvStore& store);

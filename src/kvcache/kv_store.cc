@@ -29,6 +29,7 @@ std::unique_ptr<ReadBackend> MakeBackend(const KvStoreOptions& options) {
 KvStore::KvStore(const KvStoreOptions& options, FileSystem* files, const Clock* clock,
                  const WallClock* wall_clock, std::unique_ptr<ReadBackend> backend)
     : context_(options, files, clock, wall_clock),
+      opened_us_(clock->NowUs()),
       loader_(&context_, std::move(backend)),
       janitor_(&context_, &loader_),
       eraser_(&context_, &janitor_) {}
@@ -137,7 +138,11 @@ void KvStore::GiveFoldersUp() {
 
 bool KvStore::LoadNextSegment() {
   while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
-  if (recoveries_.empty()) return false;
+  if (recoveries_.empty()) {
+    std::atomic<int64_t>& recovery_us = context_.counters.recovery_us;
+    if (recovery_us == 0) recovery_us = std::max<int64_t>(1, context_.clock->NowUs() - opened_us_);
+    return false;
+  }
   if (const uint32_t id = recoveries_.back().LoadNext(); id != 0) janitor_.RewriteSoon(id);
   return true;
 }

@@ -145,6 +145,7 @@ class KvStore {
   void GiveFoldersUp();
 
   StoreContext context_;
+  const int64_t opened_us_;
   std::unique_ptr<FileLock> lock_;
   std::vector<FolderRecovery> recoveries_;  // folders with segments still to be loaded
   BlockLoader loader_;

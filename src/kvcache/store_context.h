@@ -2,6 +2,7 @@
 // Thread rule: every member says its own. Owner: the store; parts borrow it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -25,6 +26,19 @@
 
 namespace deepinfer {
 
+// How long commits take. Upper ends of the buckets; the last one has no end.
+struct CommitTimes {
+  static constexpr std::array<int64_t, 9> kBoundsUs = {
+      1'000, 3'000, 10'000, 30'000, 100'000, 300'000, 1'000'000, 3'000'000, 10'000'000};
+  std::array<std::atomic<int64_t>, kBoundsUs.size() + 1> counts{};
+  std::atomic<int64_t> sum_us{0};
+
+  void Add(int64_t us) {
+    ++counts[static_cast<size_t>(std::ranges::lower_bound(kBoundsUs, us) - kBoundsUs.begin())];
+    sum_us += us;
+  }
+};
+
 struct StoreCounters {
   std::atomic<int64_t> published{0};
   std::atomic<int64_t> already_stored{0};
@@ -47,7 +61,9 @@ struct StoreCounters {
   std::atomic<int64_t> moved_buckets{0};
   std::atomic<int64_t> clock_jumps{0};
   std::atomic<int64_t> adopted_folders{0};
-  std::atomic<int64_t> fenced{0};  // our own folder was adopted by a peer
+  std::atomic<int64_t> fenced{0};       // our own folder was adopted by a peer
+  std::atomic<int64_t> recovery_us{0};  // from the begin until the index was full; 0: not yet
+  CommitTimes commit_times;
   // Blocks taken before their deadline, by class.
   std::array<std::atomic<int64_t>, kNumRetentionClasses> retention_breaches{};
 };

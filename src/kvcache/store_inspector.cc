@@ -76,10 +76,12 @@ Result<std::vector<NamespaceView>> InspectStore(FileSystem* files, const std::st
   return views;
 }
 
-Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& view, int64_t sample) {
+Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& view, int64_t sample,
+                                     const std::function<void(const std::string&)>& on_segment) {
   if (sample < 1) return InvalidRequest("the sample step is at least 1");
   VerifyReport report;
   for (const SegmentView& segment : view.segments) {
+    on_segment(segment.path);
     if (segment.extension == "bad") {
       report.problems.push_back({segment.path, -1, "in quarantine"});
       continue;

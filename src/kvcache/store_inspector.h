@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,7 +45,9 @@ struct VerifyReport {
 
 // Reads every sample-th record of a namespace completely (1: all) and compares it with the entry
 // that lists it; checks footers and names files that belong to nothing.
-Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& view, int64_t sample);
+// on_segment is called before each segment, with its path.
+Result<VerifyReport> VerifyNamespace(FileSystem* files, const NamespaceView& view, int64_t sample,
+                                     const std::function<void(const std::string&)>& on_segment);
 
 // Keys of the blocks whose chain contains `key`, itself first, as far as they are stored.
 std::vector<BlockKey> DescendantsOf(FileSystem* files, const NamespaceView& view,

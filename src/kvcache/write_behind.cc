@@ -236,6 +236,7 @@ WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
 
 void WriteBehind::Commit() {
   if (group_.empty() || !HoldsFolder()) return;
+  const int64_t begin_us = context_->clock->NowUs();
   for (size_t i = 0; i < open_.size();) {
     if (open_[i].dirty) {
       if (const Status status = open_[i].writer->Sync(); !status.ok()) {
@@ -258,6 +259,7 @@ void WriteBehind::Commit() {
     for (const Uncommitted& block : group_) Publish(block);
     EraseUnwanted(group_);
   }
+  context_->counters.commit_times.Add(context_->clock->NowUs() - begin_us);
   group_.clear();
   group_bytes_ = 0;
 }

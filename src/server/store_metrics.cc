@@ -1,8 +1,11 @@
 #include "server/store_metrics.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
+#include "kvcache/store_context.h"
 #include "server/number_table.h"
 
 namespace deepinfer {
@@ -46,6 +49,8 @@ constexpr Row kGauges[] = {
     {"kv_write_queue_bytes", "Blocks that wait to be written.",
      Count<&Stats::write_queue_bytes, Stats>},
     {"kv_reads_in_flight", "Reads submitted and not done.", Count<&Stats::reads_in_flight, Stats>},
+    {"kv_recovery_seconds", "From the start until all stored blocks were known; 0 until then.",
+     Count<&Stats::recovery_seconds, Stats>},
     {"kv_write_amplification", "Records written per new block.", WriteAmplification},
     {"kv_dedup_ratio", "Share of offered blocks that were stored already.",
      Share<&Stats::duplicate_blocks, &Stats::offered_blocks>},
@@ -90,6 +95,86 @@ constexpr Row kCounters[] = {
      "class", "pinned"},
 };
 
+std::vector<double> CommitBounds() {
+  std::vector<double> bounds;
+  for (const int64_t us : CommitTimes::kBoundsUs) bounds.push_back(static_cast<double>(us) * 1e-6);
+  return bounds;
+}
+
+// One gauge per value of a label, for values that come and go.
+class LabelledGauges {
+ public:
+  LabelledGauges(Families<prometheus::Gauge> families, std::string engine, std::string label)
+      : families_(std::move(families)), engine_(std::move(engine)), label_(std::move(label)) {}
+
+  template <typename Number>
+  void Show(const std::map<std::string, Number>& now) {
+    for (auto it = series_.begin(); it != series_.end();) {
+      if (now.contains(it->first)) {
+        ++it;
+      } else {
+        it->second.Remove();
+        it = series_.erase(it);
+      }
+    }
+    for (const auto& [value, number] : now) {
+      auto it = series_.find(value);
+      if (it == series_.end()) {
+        const MetricLabels labels{{"engine", engine_}, {label_, value}};
+        it = series_.emplace(value, families_.Get(labels)).first;
+      }
+      it->second.Set(static_cast<double>(number));
+    }
+  }
+
+ private:
+  Families<prometheus::Gauge> families_;
+  std::string engine_;
+  std::string label_;
+  std::map<std::string, Series<prometheus::Gauge>> series_;
+};
+
+// Everything of one store.
+class StoreSeries {
+ public:
+  StoreSeries(prometheus::Registry* registry, const MetricLabels& labels, MetricsCompat compat,
+              const std::string& engine)
+      : numbers_(kGauges, kCounters, registry, labels, compat, engine),
+        tenants_(
+            {*registry, "kv_tenant_bytes", "Bytes of the largest tenants, by tag.", labels, compat},
+            engine, "tenant"),
+        peers_({*registry, "kv_peer_lag_seconds", "Since the log of a peer was read to its end.",
+                labels, compat},
+               engine, "node"),
+        commits_(Families<prometheus::Histogram>(*registry, "kv_store_seconds",
+                                                 "Duration of a commit to disk.", labels, compat)
+                     .Get(MetricLabels{{"engine", engine}}, CommitBounds())),
+        shown_counts_(CommitTimes::kBoundsUs.size() + 1, 0.0) {}
+
+  void Show(const Stats& now) {
+    numbers_.Show(now);
+    tenants_.Show(now.bytes_by_tenant);
+    peers_.Show(now.peer_lag_seconds);
+    if (now.commits_by_seconds.size() != shown_counts_.size()) return;  // no store
+    std::vector<double> added;
+    for (size_t i = 0; i < shown_counts_.size(); ++i) {
+      added.push_back(std::max(0.0, now.commits_by_seconds[i] - shown_counts_[i]));
+      shown_counts_[i] += added.back();
+    }
+    const double seconds = std::max(0.0, now.commit_seconds - shown_seconds_);
+    commits_.ObserveMany(added, seconds);
+    shown_seconds_ += seconds;
+  }
+
+ private:
+  NumberTable<Stats> numbers_;
+  LabelledGauges tenants_;
+  LabelledGauges peers_;
+  Series<prometheus::Histogram> commits_;
+  std::vector<double> shown_counts_;
+  double shown_seconds_ = 0;
+};
+
 }  // namespace
 
 struct StoreMetrics::Impl {
@@ -97,7 +182,7 @@ struct StoreMetrics::Impl {
   MetricLabels labels;
   MetricsCompat compat;
   std::mutex mutex;
-  std::vector<NumberTable<Stats>> tables;  // under mutex, by engine
+  std::vector<StoreSeries> stores;  // under mutex, by engine
 };
 
 StoreMetrics::StoreMetrics(prometheus::Registry* registry,
@@ -109,11 +194,10 @@ StoreMetrics::~StoreMetrics() = default;
 void StoreMetrics::Update(const std::vector<StoreStatistics>& stores) {
   const std::lock_guard lock(impl_->mutex);
   for (size_t i = 0; i < stores.size(); ++i) {
-    if (i == impl_->tables.size()) {
-      impl_->tables.emplace_back(kGauges, kCounters, impl_->registry, impl_->labels, impl_->compat,
-                                 std::to_string(i));
+    if (i == impl_->stores.size()) {
+      impl_->stores.emplace_back(impl_->registry, impl_->labels, impl_->compat, std::to_string(i));
     }
-    impl_->tables[i].Show(stores[i]);
+    impl_->stores[i].Show(stores[i]);
   }
 }
 

@@ -89,11 +89,14 @@ class KvRestart(unittest.TestCase):
             self.wait_stored(server, stored)
         return server
 
-    def wait_stored(self, server, blocks):
+    def wait_metric(self, server, name, least):
         deadline = time.monotonic() + 60
-        while metric(server, "kv_index_entries") < blocks:
-            self.assertLess(time.monotonic(), deadline, "blocks are not committed")
+        while metric(server, name) < least:
+            self.assertLess(time.monotonic(), deadline, name)
             time.sleep(0.05)
+
+    def wait_stored(self, server, blocks):
+        self.wait_metric(server, "kv_index_entries", blocks)
 
     def kill(self, server):
         server.process.send_signal(signal.SIGKILL)
@@ -108,6 +111,8 @@ class KvRestart(unittest.TestCase):
             for answer in cold:
                 self.assertEqual(answer["usage"]["prompt_cache_hit_tokens"], 0)
             self.wait_stored(server, sum(len(ids) // BLOCK for ids in prompts))
+            self.wait_metric(server, "kv_store_seconds_count", 1)
+            self.wait_metric(server, "kv_tenant_bytes", 1)
             self.kill(server)
         for ids, before in zip(prompts, cold):
             with self.server(stored=sum(len(ids) // BLOCK for ids in prompts)) as server:
@@ -119,6 +124,7 @@ class KvRestart(unittest.TestCase):
                 self.assertEqual(metric(server, "kv_loaded_tokens_total", tier="disk"),
                                  len(ids) // BLOCK * BLOCK)
                 self.assertEqual(metric(server, "kv_tier_state", state="on"), 1)
+                self.wait_metric(server, "kv_recovery_seconds", 1e-6)
                 self.assertGreater(server.wait_event("request")["disk_tokens"], 0)
                 self.assertEqual(server.stop(), 0)
 

@@ -64,6 +64,24 @@ class KvTools(unittest.TestCase):
         self.assertEqual(len(child), 1)
         text = run("kv", "stats", "--dir", self.root)
         self.assertIn(b"blocks    2", text.stdout)
+        self.assertIn(b"owners    local 1", text.stdout)
+        self.assertEqual(space["segments_by_owner"], {"local": 1})
+        self.assertEqual(len(self.kv("ls", "--owner", "local")["items"]), 1)
+        self.assertEqual(self.kv("ls", "--owner", "other")["items"], [])
+        self.assertEqual(self.kv("ls", "--ns", "0" * 16)["items"], [])
+
+    def test_the_store_of_serve_is_the_default(self):
+        home = self.root.parent / "cache"
+        (home / "deepinfer").mkdir(parents=True)
+        self.root.rename(home / "deepinfer" / "kv")
+        shown = run("kv", "stats", "--json", env={"XDG_CACHE_HOME": str(home)})
+        self.assertEqual(json.loads(shown.stdout)["namespaces"][0]["blocks"], 2)
+
+    def test_a_namespace_is_erased_as_a_whole(self):
+        namespace = format_vectors.NAMESPACE.hex()
+        self.kv("erase", "--ns", "0" * 16, "--yes", status=1)
+        self.assertEqual(self.kv("erase", "--ns", namespace[:6], "--yes"), {"erased_blocks": 2})
+        self.assertEqual(list((self.root / "v1").iterdir()), [])
 
     def test_verify_finds_and_repairs_a_damaged_record(self):
         self.assertEqual(self.kv("verify")["problems"], [])
@@ -177,7 +195,7 @@ class KvTools(unittest.TestCase):
         self.assertEqual(keys.read_text(), f"{tag} destroyed\n")
 
     def test_wrong_use_and_missing_stores_are_told_apart(self):
-        self.assertEqual(run("kv", "stats").returncode, 2)
+        self.assertEqual(run("kv", "ls", "--nothing").returncode, 2)
         missing = run("kv", "stats", "--dir", self.root / "nothing")
         self.assertEqual(missing.returncode, 1)
 
