@@ -260,7 +260,10 @@ void Engine::Loop() {
   while (true) {
     const bool stop = TakeInbox();
     ReturnPins(state_);
-    if (stop && state_.sequences.empty() && state_.pins->none_out()) return profiler_.End();
+    if (stop && state_.sequences.empty() && state_.pins->none_out()) {
+      SweepIdle(state_);
+      return profiler_.End();
+    }
     const int64_t now_us = clock_->NowUs();
     profiler_.Look(now_us);
     CheckDeadlines(now_us);
@@ -283,6 +286,7 @@ void Engine::Loop() {
     if (num_launched_ >= max_launched || (num_launched_ > 0 && !launched)) {
       Process(WaitForStep());
     } else if (num_launched_ == 0) {
+      SweepIdle(state_);
       const bool changes = planned.changed_memory || !state_.loading.empty();
       Sleep(changes ? kShortLook : kIdleLook);
     }
@@ -315,6 +319,7 @@ bool Engine::TakeInbox() {
 
 void Engine::Accept(std::unique_ptr<Sequence> sequence) {
   Sequence& s = *sequence;
+  state_.swept = false;
   state_.sequences.emplace(s.id, std::move(sequence));
   state_.deadlines.Add(s.request.deadline_us, s.id, DeadlineKind::kTotal);
   state_.deadlines.Add(s.request.queue_deadline_us, s.id, DeadlineKind::kQueue);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/actions/store_blocks.h"
 #include "engine/drafter.h"
 #include "text/grammar_pool.h"
@@ -238,6 +239,16 @@ Status CheckInvariants(const EngineState& state) {
   }
   if (state.sequences.empty() && in_flight != 0) return Internal("rows are in flight for nobody");
   return OkStatus();
+}
+
+void SweepIdle(EngineState& state) {
+  if (state.swept || !state.sequences.empty() || !state.pins->none_out()) return;
+  state.swept = true;
+  const Status breach = CheckInvariants(state);
+  if (!breach.ok()) Log(LogLevel::kError, "engine.invariant", {{"status", breach}});
+#ifdef DEEPINFER_TEST_HOOKS
+  DI_CHECK(breach.ok());
+#endif
 }
 
 }  // namespace deepinfer

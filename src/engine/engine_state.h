@@ -78,6 +78,7 @@ struct EngineState {
   DraftTimeModel draft_time;
   DraftTimeModel decode_time;  // of steps of decode rows alone, by their number
 
+  bool swept = true;               // since the last sequence came
   std::vector<MemoryCopy> copies;  // of the next job
   std::vector<Fork> forks;
   EngineStatistics statistics;
@@ -108,5 +109,8 @@ void ReleaseMemory(EngineState& state, Sequence& s);
 
 // What must hold between steps (architecture.md §8); internal with the first breach.
 Status CheckInvariants(const EngineState& state);
+// Without sequences, once after the last of them: whether anything is still held. A breach is
+// logged.
+void SweepIdle(EngineState& state);
 
 }  // namespace deepinfer
