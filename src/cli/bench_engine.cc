@@ -363,7 +363,9 @@ class BenchEngineCommand final : public Command {
       EngineRequest request = Request(1 + static_cast<int32_t>(bits[0] % 40), gen_len_);
       live.push_back(request.request_id);
       // Cancelled ones leave the queue between steps only.
-      while (engine.Statistics().waiting >= kMostWaiting) std::this_thread::yield();
+      while (engine.Statistics().waiting >= kMostWaiting) {
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
       DI_RETURN_IF_ERROR(engine.Submit(std::move(request), [](const TokenEvent&) {}));
       if (static_cast<int64_t>(live.size()) < kLive) continue;
       std::swap(live[bits[1] % kLive], live.back());
