@@ -72,8 +72,9 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
     }
   }
   ObserveStepDrafts(state_, job.get());
-  for (StepItem& item : job->items) ProcessItem(&item);
+  // Who has got its last token finds the step counted that made it.
   RecordStep(*job);
+  for (StepItem& item : job->items) ProcessItem(&item);
   const int64_t end_us = clock_->NowUs();
   state_.statistics.host_us += end_us - begin_us;
   profiler_.Add(*job, begin_us, end_us);
