@@ -1,6 +1,7 @@
 #include "kvcache/block_index.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -50,8 +51,8 @@ size_t BlockIndex::PlaceOf(const Shard& shard, const BlockKey& key) {
   return place;
 }
 
-void BlockIndex::Grow(Shard* shard) {
-  std::vector<Slot> old(shard->slots.size() * kGrowPercent / 100);
+void BlockIndex::Resize(Shard* shard, size_t num_slots) {
+  std::vector<Slot> old(num_slots);
   old.swap(shard->slots);
   for (const Slot& slot : old) {
     if (slot.segment == 0) continue;
@@ -80,6 +81,17 @@ void BlockIndex::RemoveAt(Shard* shard, size_t place) {
   --shard->count;
 }
 
+void BlockIndex::Reserve(int64_t num_blocks) {
+  const size_t in_shard = static_cast<size_t>(num_blocks) / kNumShards;
+  // Keys do not fall into the shards evenly: six deviations cover them.
+  const auto spread = static_cast<size_t>(6 * std::sqrt(static_cast<double>(in_shard)));
+  const size_t num_slots = (in_shard + spread) * 100 / kMaxFullPercent + kFirstSlots;
+  for (Shard& shard : *shards_) {
+    const std::unique_lock lock(shard.mutex);
+    if (num_slots > shard.slots.size()) Resize(&shard, num_slots);
+  }
+}
+
 bool BlockIndex::Insert(const BlockKey& key, const IndexedBlock& block) {
   DI_CHECK(block.location.segment != 0);
   Shard& shard = ShardOf(key);
@@ -87,7 +99,7 @@ bool BlockIndex::Insert(const BlockKey& key, const IndexedBlock& block) {
   size_t place = PlaceOf(shard, key);
   if (shard.slots[place].segment != 0) return false;
   if ((shard.count + 1) * 100 > shard.slots.size() * kMaxFullPercent) {
-    Grow(&shard);
+    Resize(&shard, shard.slots.size() * kGrowPercent / 100);
     place = PlaceOf(shard, key);
   }
   Slot& slot = shard.slots[place];

@@ -49,6 +49,8 @@ class BlockIndex {
  public:
   BlockIndex();
 
+  // Makes room for so many entries: growing on the way to a known size costs more than the rest.
+  void Reserve(int64_t num_blocks);
   // False and no change when the key is there: the first complete writer wins.
   bool Insert(const BlockKey& key, const IndexedBlock& block);
   std::optional<IndexedBlock> Find(const BlockKey& key) const;
@@ -97,7 +99,8 @@ class BlockIndex {
   static size_t HomeOf(const Shard& shard, uint64_t key_high);
   // Place of the key, or of the empty slot that ends its search.
   static size_t PlaceOf(const Shard& shard, const BlockKey& key);
-  static void Grow(Shard* shard);
+  // num_slots: more than there are entries.
+  static void Resize(Shard* shard, size_t num_slots);
   static void RemoveAt(Shard* shard, size_t place);
   static IndexedBlock BlockOf(const Slot& slot);
   static void RaiseClass(Slot* slot, RetentionClass at_least);

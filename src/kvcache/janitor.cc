@@ -58,7 +58,7 @@ void Janitor::RewriteSoon(uint32_t segment) {
 std::vector<SegmentInfo> Janitor::OwnedSealed() const {
   std::vector<SegmentInfo> sealed = context_->segments.List();
   std::erase_if(sealed, [&](const SegmentInfo& info) {
-    return info.state == SegmentState::kOpen || !Owns(info.folder);
+    return info.state == SegmentState::kOpen || info.written || !Owns(info.folder);
   });
   return sealed;
 }
@@ -69,8 +69,7 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
   Survey survey;
   survey.info = info;
   survey.layout = content.layout;
-  survey.is_complete =
-      content.from_footer || static_cast<int64_t>(content.entries.size()) >= info.num_records;
+  survey.is_complete = content.from_footer;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     auto indexed = context_->index.Find(content.entries[i].key);
     const BlockLocation here{info.id, static_cast<uint32_t>(i)};

@@ -69,7 +69,7 @@ class Janitor {
     int64_t num_live = 0;
     int64_t last_deadline_ns = 0;
     double value = 0;
-    // False: records behind a broken one were not seen, the index may point to them.
+    // False: read without a footer, so that the index may know of records that were not seen.
     bool is_complete = true;
   };
 

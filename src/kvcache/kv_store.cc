@@ -82,6 +82,9 @@ Status KvStore::Begin() {
   for (const EpochFolder& epoch : epochs) {
     if (folder + "/" + epoch.name != own) TakeOver(folder, epoch);
   }
+  size_t segments = 0;
+  for (const FolderRecovery& recovery : recoveries_) segments += recovery.remaining();
+  context_.index.Reserve(static_cast<int64_t>(segments) * options.layout.segment_capacity());
   return OkStatus();
 }
 

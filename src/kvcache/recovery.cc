@@ -1,6 +1,7 @@
 #include "kvcache/recovery.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/log.h"
@@ -12,6 +13,15 @@ namespace {
 
 // Pages of touch.log kept by a reader: far beyond a week of hours for a large store.
 constexpr int64_t kMaxTouchLogBytes = int64_t{4} << 30;
+
+// Its writer died before it had written anything.
+bool IsBlank(FileSystem* files, const std::string& path) {
+  const auto file = files->Open(path, OpenMode::kRead, false);
+  if (!file.ok()) return false;
+  std::array<std::byte, kPageBytes> page{};
+  const auto read = (*file)->ReadAt(page, 0);
+  return read.ok() && std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; });
+}
 
 }  // namespace
 
@@ -79,6 +89,11 @@ uint32_t FolderRecovery::LoadNext() {
 uint32_t FolderRecovery::Load(const std::string& name) {
   std::string path = folder_ + "/" + name;
   auto content = ReadSegment(context_->files, path, context_->options.namespace_id);
+  if (content.status().code() == StatusCode::kDataCorruption && name.ends_with(".open") &&
+      IsBlank(context_->files, path)) {
+    (void)context_->files->Remove(path);
+    return 0;
+  }
   if (!content.ok()) {
     Log(LogLevel::kWarning, "kv.segment_unreadable",
         {{"path", path}, {"status", content.status()}});

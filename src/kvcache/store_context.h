@@ -82,6 +82,7 @@ struct SegmentInfo {
   int32_t faults = 0;     // records that failed a check
   bool rewrite = false;   // holds erased records: to be rewritten without them
   bool draining = false;  // its live records are being copied; removed when they are gone
+  bool written = false;   // a writer holds it: not to be removed, whatever its state
 };
 
 // Who owns a segment.

@@ -175,8 +175,11 @@ WriteBehind::OpenSegment* WriteBehind::SegmentFor(RetentionClass retention, uint
         superblock.bucket_hour != bucket_hour) {
       continue;
     }
-    if (!open.writer->full()) return &open;
     const uint32_t id = open.id;
+    // What is written behind broken records would not be read.
+    const auto info = context_->segments.Find(id);
+    const bool quarantined = info && info->state == SegmentState::kQuarantined;
+    if (!open.writer->full() && !quarantined) return &open;
     Commit();
     Seal(id);
     break;
@@ -226,6 +229,7 @@ WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
   info.number = superblock.segment_number;
   info.superblock = superblock;
   info.state = SegmentState::kOpen;
+  info.written = true;
   OpenSegment open;
   open.writer = *std::move(writer);
   open.id = context_->segments.Add(std::move(info));
@@ -388,7 +392,8 @@ void WriteBehind::Seal(uint32_t id) {
     return GiveUp(id);
   }
   context_->segments.Update(id, [&](SegmentInfo* info) {
-    info->state = SegmentState::kSealed;
+    if (info->state == SegmentState::kOpen) info->state = SegmentState::kSealed;
+    info->written = false;
     info->path = segment.writer->path();
   });
   ++context_->counters.sealed_segments;
@@ -441,6 +446,7 @@ void WriteBehind::GiveUp(uint32_t id) {
                        context_->files->Stat(sealed).ok();
   context_->segments.Update(id, [&](SegmentInfo* i) {
     if (i->state == SegmentState::kOpen) i->state = SegmentState::kSealed;
+    i->written = false;
     if (renamed) i->path = sealed;
   });
 }

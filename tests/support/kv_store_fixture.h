@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kvcache/kv_store.h"
@@ -55,6 +56,23 @@ class KvStoreFixture {
           << "wrong bytes for chain " << chain << " block " << block;
     }
     return loaded;
+  }
+
+  void PassHours(int64_t hours) {
+    clock.Advance(hours * 3600 * 1'000'000);
+    wall_clock.AdvanceHours(hours);
+  }
+  // Rounds until copies made by the janitor are committed and their sources removed.
+  void RunJanitorToTheEnd() {
+    for (int round = 0; round < 4; ++round) {
+      store->RunJanitor();
+      store->Flush(false);
+    }
+  }
+  std::vector<std::string> SegmentPaths() const {
+    std::vector<std::string> paths;
+    for (const SegmentInfo& info : store->context().segments.List()) paths.push_back(info.path);
+    return paths;
   }
 
   KvStoreOptions options;

@@ -78,6 +78,19 @@ TEST(BlockIndex, StaysCloseToThirtyTwoBytesABlock) {
   for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(index.Find(Key(i))->location.record, i);
 }
 
+TEST(BlockIndex, ReservedRoomIsEnough) {
+  BlockIndex index;
+  constexpr uint32_t kBlocks = 100'000;
+  for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
+  index.Reserve(kBlocks);
+  const int64_t reserved = index.resident_bytes();
+  EXPECT_LT(reserved, int64_t{kBlocks} * 48);
+  for (uint32_t i = 10; i < kBlocks; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
+  EXPECT_EQ(index.resident_bytes(), reserved);
+  index.Reserve(1);
+  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(index.Find(Key(i))->location.record, i);
+}
+
 RC_GTEST_PROP(BlockIndexProperty, AgreesWithAMap, ()) {
   BlockIndex index;
   std::map<uint32_t, BlockLocation> model;

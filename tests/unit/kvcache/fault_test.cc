@@ -1,7 +1,8 @@
 // Lives of a store on a disk that fails and lies (kv_format.md §18): whatever happens, no wrong
 // byte is served, nothing stays held, and what was lost is counted.
 //
-// DEEPINFER_KV_FAULTS sets how many faults are injected.
+// DEEPINFER_KV_FAULTS sets how many faults are injected, DEEPINFER_KV_FIRST_LIFE the life to begin
+// with.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,9 +30,9 @@ constexpr int64_t kForeverHours = 24 * 365;
 // A second or two.
 constexpr int64_t kFaultsByDefault = 10'000;
 
-int64_t NumFaultsWanted() {
-  const char* text = std::getenv("DEEPINFER_KV_FAULTS");
-  return text == nullptr ? kFaultsByDefault : std::atoll(text);
+int64_t Setting(const char* name, int64_t by_default) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? by_default : std::atoll(text);
 }
 
 // Sections that leave no gap: bytes between sections mean nothing, and nothing guards them.
@@ -249,14 +250,15 @@ class FaultyLife : public KvStoreFixture {
 };
 
 TEST(KvStoreFaults, NoFaultServesAWrongByteOrLeavesAnythingHeld) {
-  const int64_t wanted = NumFaultsWanted();
+  const int64_t wanted = Setting("DEEPINFER_KV_FAULTS", kFaultsByDefault);
   // Every fault has its line.
   InitLogging(LogLevel::kOff, LogFormat::kText);
   const Reference reference;
   Tally tally;
   std::array<int64_t, kNumFaultKinds> by_kind{};
   int64_t injected = 0;
-  for (uint32_t seed = 0; injected < wanted; ++seed) {
+  for (auto seed = static_cast<uint32_t>(Setting("DEEPINFER_KV_FIRST_LIFE", 0)); injected < wanted;
+       ++seed) {
     SCOPED_TRACE("life " + std::to_string(seed));
     FaultyLife life(&reference, seed, &tally);
     life.Run();

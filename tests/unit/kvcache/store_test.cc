@@ -15,27 +15,9 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kUsPerHour = int64_t{3600} * 1'000'000;
-
 class KvStoreTest : public testing::Test, public KvStoreFixture {
  protected:
   void SetUp() override { Open(); }
-  void PassHours(int64_t hours) {
-    clock.Advance(hours * kUsPerHour);
-    wall_clock.AdvanceHours(hours);
-  }
-  // Rounds until copies made by the janitor are committed and their sources removed.
-  void RunJanitorToTheEnd() {
-    for (int round = 0; round < 4; ++round) {
-      store->RunJanitor();
-      store->Flush(false);
-    }
-  }
-  std::vector<std::string> SegmentPaths() const {
-    std::vector<std::string> paths;
-    for (const SegmentInfo& info : store->context().segments.List()) paths.push_back(info.path);
-    return paths;
-  }
 };
 
 TEST_F(KvStoreTest, ReturnsCommittedBlocksBitForBit) {
@@ -158,34 +140,6 @@ TEST_F(KvStoreTest, RefusesAFolderOfAnotherNamespace) {
   other.namespace_id[31] ^= 1;
   const auto opened = KvStore::Open(other, files.get(), &clock, &wall_clock);
   EXPECT_EQ(opened.status().code(), StatusCode::kDataCorruption);
-}
-
-TEST_F(KvStoreTest, DamagedRecordsAreNeverServedAndCounted) {
-  PublishChain(1, 10);
-  store->Flush(true);
-  const std::string path = SegmentPaths()[0];
-  // Block 4: a byte of its second section.
-  files->At(path, options.layout.RecordOffset(4) + 256 + 200) ^= std::byte{1};
-  EXPECT_EQ(LoadChain(1, 10), 4);
-  EXPECT_EQ(store->counters().corrupt_records, 1);
-  EXPECT_EQ(store->Lookup(NumberedKeys(1, 10), 65535).blocks.size(), 4u);
-  // The next request computes it again and stores it.
-  EXPECT_EQ(Publish(1, 4), PublishResult::kQueued);
-  store->Flush(false);
-  EXPECT_EQ(LoadChain(1, 10), 10);
-}
-
-TEST_F(KvStoreTest, TwoDamagedRecordsPutTheSegmentIntoQuarantine) {
-  PublishChain(1, 10);
-  store->Flush(true);
-  const std::string path = SegmentPaths()[0];
-  files->At(path, options.layout.RecordOffset(3) + 300) ^= std::byte{1};
-  files->At(path, options.layout.RecordOffset(7) + 300) ^= std::byte{1};
-  EXPECT_EQ(LoadChain(1, 10), 3);
-  EXPECT_EQ(store->counters().quarantined_segments, 1);
-  EXPECT_EQ(LoadChain(1, 3), 0);
-  Open();
-  EXPECT_EQ(LoadChain(1, 3), 0);
 }
 
 TEST_F(KvStoreTest, ASegmentThatVanishesIsAMiss) {
@@ -411,27 +365,6 @@ TEST_F(KvStoreTest, BlocksOfALostSegmentInsideTheirDeadlineCountAsBreaches) {
   EXPECT_EQ(store->Stats().blocks, 0);
   EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 5);
   EXPECT_EQ(store->Lookup(NumberedKeys(1, 1), 0).reason, MissReason::kEvictedEarly);
-}
-
-TEST_F(KvStoreTest, ABrokenRecordWithoutAFooterHidesNoEntryFromExpiry) {
-  PublishRequest request;
-  request.tenant_tag = 7;
-  PublishChain(1, 9, request);
-  store->Flush(false);
-  files->set_fault([](const std::string& operation, const std::string&) {
-    return operation == "write" ? Unavailable("the disk is full") : OkStatus();
-  });
-  store->Flush(true);  // not sealed
-  files->set_fault({});
-  ASSERT_EQ(store->Stats().blocks, 9);
-  // The records behind it cannot be found by a scan.
-  files->At(SegmentPaths().at(0), options.layout.RecordOffset(3) + 8) ^= std::byte{1};
-  store->Touch(NumberedKeys(1, 9), RetentionClass::kChat);
-  PassHours(400);
-  RunJanitorToTheEnd();
-  EXPECT_TRUE(SegmentPaths().empty());
-  EXPECT_EQ(store->Stats().blocks, 0);
-  EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
 }
 
 TEST_F(KvStoreTest, ErasedBytesThatCannotBeRewrittenLeaveWithTheirSegment) {
