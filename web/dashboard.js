@@ -134,14 +134,17 @@ function showDrafts(now) {
 
 function showMoney(before, now) {
   const perHour = 3600 * rate(before, now, "revenue_usd_total");
-  const cost = Number(byId("rate").value);
+  const spent = now.sum("cost_usd_total");
+  // What the reader pays for an hour counts idle time too; a cost book counts what requests used.
+  const cost = Number(byId("rate").value) || 3600 * rate(before, now, "cost_usd_total");
   const rows = [
     ["price book", version.price_book ? version.price_book.id : "none"],
     ["window", version.price_book ? version.price_book.window : "–"],
     ["revenue per hour, USD", perHour.toFixed(4)],
     ["revenue so far, USD", now.sum("revenue_usd_total").toFixed(6)],
-    ["cost per hour, USD", cost > 0 ? cost.toFixed(4) : "not set"],
+    ["cost per hour, USD", cost > 0 || spent > 0 ? cost.toFixed(4) : "not set"],
   ];
+  if (spent > 0) rows.push(["cost of requests so far, USD", spent.toFixed(6)]);
   if (cost > 0 && perHour > 0) rows.push(["gross margin", percent(perHour - cost, perHour)]);
   show("money", rows);
 }

@@ -25,6 +25,10 @@ class LedgerCommand final : public Command {
     sum_->add_option("--until", sum_flags_.until, "Received before this UTC time");
     sum_->add_option("--price-book", sum_flags_.price_book,
                      "Price every line again with this book, an id or a file");
+    sum_->add_option("--cost-book", sum_flags_.cost_book,
+                     "Cost every line again with this book, a file");
+    sum_->add_option("--cost-device", sum_flags_.cost_device,
+                     "Device of the cost book, where it has several");
     sum_->add_flag("--json", sum_flags_.json, "One JSON line per group");
     check_ = AddTool("check", "Check every invariant; exit status 1 at the first broken one");
     grade_ = AddTool("grade", "Append what a checker found about answers");

@@ -28,14 +28,15 @@ constexpr std::chrono::seconds kWriteTime{60};
 
 constexpr const char* kTailHeader =
     "received                     route                   status   cached computed generated"
-    "    ttft_ms     e2e_ms        revenue";
+    "    ttft_ms     e2e_ms           cost        revenue";
 
 std::string TailRow(const LedgerLine& line) {
   const LedgerTokens& tokens = line.tokens;
-  return fmt::format("{:<28} {:<23} {:>6} {:>8} {:>8} {:>9} {:>10} {:>10} {:>14}",
+  return fmt::format("{:<28} {:<23} {:>6} {:>8} {:>8} {:>9} {:>10} {:>10} {:>14} {:>14}",
                      FormatUtc(line.time.recv_utc_us), line.route, line.outcome.http_status,
                      tokens.cached, tokens.computed, tokens.generated, line.ttft_ms.value_or("-"),
-                     line.e2e_ms, line.revenue ? FormatMoney(line.revenue->Total()) : "-");
+                     line.e2e_ms, line.cost ? FormatMoney(line.cost->Total()) : "-",
+                     line.revenue ? FormatMoney(line.revenue->Total()) : "-");
 }
 
 struct SumColumn {
@@ -50,6 +51,7 @@ constexpr SumColumn kCounts[] = {
     {"cached", &LedgerTotals::cached},       {"computed", &LedgerTotals::computed},
     {"replayed", &LedgerTotals::replayed},   {"generated", &LedgerTotals::generated},
     {"reasoning", &LedgerTotals::reasoning}, {"wasted", &LedgerTotals::wasted},
+    {"uncosted", &LedgerTotals::uncosted},   {"device_ns", &LedgerTotals::device_ns},
 };
 
 struct MoneyColumn {
@@ -58,13 +60,26 @@ struct MoneyColumn {
 };
 
 constexpr MoneyColumn kAmounts[] = {
-    {"hit", &LedgerTotals::hit},         {"miss", &LedgerTotals::miss},
-    {"output", &LedgerTotals::output},   {"cache_write", &LedgerTotals::cache_write},
+    {"hit", &LedgerTotals::hit},
+    {"miss", &LedgerTotals::miss},
+    {"output", &LedgerTotals::output},
+    {"cache_write", &LedgerTotals::cache_write},
     {"revenue", &LedgerTotals::revenue},
+    {"compute", &LedgerTotals::compute},
+    {"storage", &LedgerTotals::storage},
+    {"network", &LedgerTotals::network},
+    {"operations", &LedgerTotals::operations},
+    {"cost", &LedgerTotals::cost},
+};
+
+// Ids of the books that amounts were made with again; "" for those of the lines.
+struct OtherBooks {
+  std::string prices;
+  std::string costs;
 };
 
 std::string SumJson(const LedgerGroup& group, const std::vector<size_t>& by,
-                    const std::string& repriced) {
+                    const OtherBooks& books) {
   std::string text;
   JsonWriter json(&text);
   json.BeginObject();
@@ -75,13 +90,14 @@ std::string SumJson(const LedgerGroup& group, const std::vector<size_t>& by,
   for (const MoneyColumn& column : kAmounts) {
     json.Field(column.name, FormatMoney(group.totals.*column.amount));
   }
-  if (!repriced.empty()) json.Field("repriced", repriced);
+  if (!books.prices.empty()) json.Field("repriced", books.prices);
+  if (!books.costs.empty()) json.Field("recosted", books.costs);
   json.EndObject();
   return text;
 }
 
 Status PrintSumText(const LedgerGroup& group, const std::vector<size_t>& by,
-                    const std::string& repriced) {
+                    const OtherBooks& books) {
   std::string title;
   for (size_t i = 0; i < by.size(); ++i) {
     title += fmt::format("{}{}={}", i == 0 ? "" : " ", LedgerDimensions()[by[i]], group.values[i]);
@@ -91,10 +107,15 @@ Status PrintSumText(const LedgerGroup& group, const std::vector<size_t>& by,
     DI_RETURN_IF_ERROR(
         PrintLine(fmt::format("  {:<12} {:>24}", column.name, group.totals.*column.count)));
   }
-  const std::string label = repriced.empty() ? "" : "  repriced with " + repriced;
+  bool is_cost = false;
   for (const MoneyColumn& column : kAmounts) {
+    const std::string& book = is_cost ? books.costs : books.prices;
+    const std::string label =
+        book.empty() ? "" : (is_cost ? "  recosted with " : "  repriced with ") + book;
     DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}{}", column.name,
                                              FormatMoney(group.totals.*column.amount), label)));
+    // Costs stand behind the sum of what was earned.
+    is_cost = is_cost || column.amount == &LedgerTotals::revenue;
   }
   return OkStatus();
 }
@@ -153,6 +174,11 @@ Status PrintLedgerSum(const std::string& path, const LedgerSumFlags& flags) {
     DI_ASSIGN_OR_RETURN(book, PriceBook::Load(flags.price_book));
     options.reprice = &*book;
   }
+  std::optional<CostBook> costs;
+  if (!flags.cost_book.empty()) {
+    DI_ASSIGN_OR_RETURN(costs, CostBook::Load(flags.cost_book, flags.cost_device));
+    options.recost = &*costs;
+  }
   DI_ASSIGN_OR_RETURN(const std::vector<std::string> files, LedgerFiles(path));
   LedgerSum sum(options);
   LedgerReadStats stats;
@@ -164,10 +190,10 @@ Status PrintLedgerSum(const std::string& path, const LedgerSumFlags& flags) {
       },
       &stats));
   WarnOfTornLines(stats);
-  const std::string repriced = book ? book->id() : "";
+  const OtherBooks books{book ? book->id() : "", costs ? costs->id() : ""};
   for (const LedgerGroup& group : sum.Groups()) {
-    DI_RETURN_IF_ERROR(flags.json ? PrintLine(SumJson(group, options.by, repriced))
-                                  : PrintSumText(group, options.by, repriced));
+    DI_RETURN_IF_ERROR(flags.json ? PrintLine(SumJson(group, options.by, books))
+                                  : PrintSumText(group, options.by, books));
   }
   return OkStatus();
 }

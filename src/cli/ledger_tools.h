@@ -20,6 +20,8 @@ struct LedgerSumFlags {
   std::vector<std::string> by;
   std::string since, until;  // times or dates, UTC
   std::string price_book;    // prices every line again
+  std::string cost_book;     // costs every line again
+  std::string cost_device;
   bool json = false;
 };
 

@@ -236,6 +236,9 @@ void ServeFlags::RegisterAccount(CLI::App* c) {
   c->add_option("--price-book", price_book_,
                 "Prices of tokens: id of a shipped book, a file, or none")
       ->capture_default_str();
+  c->add_option("--cost-book", cost_book_,
+                "Prices of device time, wear, traffic and operation: a file; none by default");
+  c->add_option("--cost-device", cost_device_, "Device of the cost book, where it has several");
   Choice(c, "--web-pages", &web_pages_, {"auto", "on", "off"},
          "Chat page and dashboard; auto: where only this machine can reach the server");
   c->add_option("--otlp-traces-endpoint", server.traces.endpoint,
@@ -419,6 +422,10 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   if (price_book_ != "none") {
     DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
     s.price_book = std::make_shared<const PriceBook>(std::move(book));
+  }
+  if (!cost_book_.empty()) {
+    DI_ASSIGN_OR_RETURN(CostBook book, CostBook::Load(cost_book_, cost_device_));
+    s.cost_book = std::make_shared<const CostBook>(std::move(book));
   }
   s.request_timeout = Milliseconds(timeout_s_);
   s.queue_timeout = Milliseconds(queue_timeout_s_);

@@ -84,6 +84,7 @@ struct ServeFlags {
   std::string metrics_compat_ = "vllm";
   std::string web_pages_ = "auto";
   std::string price_book_{kDefaultPriceBook};
+  std::string cost_book_, cost_device_;
   std::string log_requests_ = "meta";
   std::string log_format_ = "text";
   std::string log_level_ = "info";

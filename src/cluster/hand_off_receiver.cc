@@ -35,7 +35,7 @@ std::optional<HandOffProfile> DecodeProfile(wire::HandOffProfile profile) {
 
 HandOffReceiver::HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
                                  const std::string& host, const Clock* clock)
-    : transport_(transport), landings_(options, clock) {
+    : transport_(transport), clock_(clock), landings_(options, clock) {
   if (transport == HandOffTransport::kSharedMemory) return;
   Result<std::unique_ptr<DataServer>> server = DataServer::Listen(
       host, &landings_, [this](const Extent& e, ExtentOutcome outcome) { OnData(e, outcome); });
@@ -137,7 +137,7 @@ void HandOffReceiver::Grant(const wire::Reserve& message, const Peer& peer, wire
     waits = it != waiting_.end() && it->second.ticket == 0;
     if (waits) {
       it->second.ticket = grant->ticket;
-      senders_[grant->ticket] = {run, peer.session, peer.reply, *profile};
+      senders_[grant->ticket] = {run, peer.session, peer.reply, *profile, clock_->NowUs()};
     }
   }
   if (!waits) {
@@ -214,10 +214,11 @@ std::optional<HandOffReceiver::Taken> HandOffReceiver::TakeForCommit(uint64_t ti
   const auto sender = senders_.find(ticket);
   if (sender == senders_.end() || sender->second.session != session) return std::nullopt;
   const HandOffProfile profile = sender->second.profile;
+  const int64_t reserved_us = sender->second.reserved_us;
   const auto it = waiting_.find(sender->second.run);
   senders_.erase(sender);
   if (it == waiting_.end() || it->second.ticket != ticket) return std::nullopt;
-  Taken taken{std::move(it->second), profile};
+  Taken taken{std::move(it->second), profile, reserved_us};
   waiting_.erase(it);
   return taken;
 }
@@ -260,6 +261,9 @@ void HandOffReceiver::OnCommit(const wire::Commit& message, const Peer& peer) {
   Status status =
       first.ok() ? SetResume(message, taken->profile, *first, &waiting.request) : first.status();
   if (status.ok()) {
+    if (waiting.request.resume) {
+      waiting.request.resume->counters.transfer_us = clock_->NowUs() - taken->reserved_us;
+    }
     status = waiting.start(std::move(waiting.request), *std::move(first));
   } else {
     landings_.Revoke(message.ticket());

@@ -94,11 +94,13 @@ class HandOffReceiver {
     uint64_t session = 0;
     Reply reply;
     HandOffProfile profile = HandOffProfile::kFull;
+    int64_t reserved_us = 0;
   };
   // A request with its landing, out of the tables.
   struct Taken {
     Waiting waiting;
     HandOffProfile profile = HandOffProfile::kFull;
+    int64_t reserved_us = 0;
   };
 
   void Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply);
@@ -117,6 +119,7 @@ class HandOffReceiver {
                    EngineRequest* request);
 
   const HandOffTransport transport_;
+  const Clock* const clock_;
   LandingTable landings_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Waiting> waiting_;  // by run

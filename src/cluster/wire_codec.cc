@@ -114,6 +114,9 @@ void ForEachCounter(C& c, F f) {
   f(c.queue_us);
   f(c.prefill_us);
   f(c.decode_us);
+  f(c.prefill_device_ns), f(c.decode_device_ns), f(c.kv_block_ns);
+  f(c.disk_read_bytes), f(c.disk_write_bytes);
+  f(c.load_after_us), f(c.load_us), f(c.transfer_us);
 }
 
 template <typename S, typename F>
@@ -136,7 +139,7 @@ void ForEachValue(S& s, F f) {
   f(s.blocks_evicted);
   f(s.blocks_acquired), f(s.blocks_released), f(s.slots_acquired), f(s.slots_released);
   f(s.masked_tokens), f(s.forced_tokens), f(s.grammar_us);
-  f(s.host_us), f(s.model_us), f(s.draft_us);
+  f(s.host_us), f(s.model_us), f(s.draft_us), f(s.step_us);
   for (auto& v : s.queued_by_class) f(v);
   f(s.undelivered_events), f(s.step_max_context), f(s.attended_tokens), f(s.kiloflops);
 }
@@ -253,6 +256,7 @@ void EncodeRequest(const EngineRequest& r, int64_t now_us, wire::Request* out) {
   retention->set_retention(static_cast<int32_t>(r.cache_retention.retention));
   retention->set_max_lifetime_hours(r.cache_retention.max_lifetime_hours);
   retention->set_tenant_tag(r.cache_retention.tenant_tag);
+  retention->set_kept_tokens(r.cache_retention.kept_tokens);
   CopyIds(r.state_at, out->mutable_state_at());
   if (r.grammar != nullptr) EncodeGrammar(*r.grammar, out->mutable_grammar());
   if (!r.resume) return;
@@ -287,6 +291,7 @@ Result<EngineRequest> DecodeRequest(const wire::Request& in, int64_t now_us) {
       DecodeEnum(retention.retention(), RetentionClass::kPinned, "the retention class"));
   r.cache_retention.max_lifetime_hours = retention.max_lifetime_hours();
   r.cache_retention.tenant_tag = retention.tenant_tag();
+  r.cache_retention.kept_tokens = retention.kept_tokens();
   r.state_at = Ids(in.state_at());
   if (in.has_grammar()) {
     DI_ASSIGN_OR_RETURN(r.grammar, DecodeGrammar(in.grammar()));

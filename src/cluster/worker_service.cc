@@ -224,8 +224,11 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
   if (submit.mode() == wire::Submit::DECODE) return AwaitState(output, *std::move(request));
   TransferPtr transfer;
   if (only_prompt) {
-    transfer = sender_.Open({in.request_id(), in.attempt(), submit.decode_endpoint(),
-                             options_.profile, request->cache_retention.persist});
+    // What is kept of it in part cannot be read whole from the store.
+    const CacheRetention& retention = request->cache_retention;
+    const bool persists = retention.persist && retention.kept_tokens == kKeepAll;
+    transfer = sender_.Open(
+        {in.request_id(), in.attempt(), submit.decode_endpoint(), options_.profile, persists});
   }
   (void)StartRun(output, *std::move(request), in.request_id(), transfer);
 }

@@ -48,6 +48,8 @@ Status CheckTimes(const LedgerTimes& time) {
   const std::pair<const char*, std::optional<int64_t>> instants[] = {
       {"recv", time.recv},
       {"admitted", time.admitted},
+      {"kv_load_start", time.kv_load_start},
+      {"kv_load_end", time.kv_load_end},
       {"prefill_start", time.prefill_start},
       {"prefill_end", time.prefill_end},
       {"first_token", time.first_token},
@@ -62,6 +64,42 @@ Status CheckTimes(const LedgerTimes& time) {
     }
     previous = *instant;
     previous_name = name;
+  }
+  // A transfer may begin while the prompt is computed, so it stands in no such order.
+  if (time.transfer_start.has_value() != time.transfer_end.has_value() ||
+      time.transfer_start.value_or(0) > time.transfer_end.value_or(0)) {
+    return Broken("time_ns.transfer_end is before transfer_start");
+  }
+  return OkStatus();
+}
+
+Status CheckResources(const LedgerLine& line) {
+  const std::pair<const char*, std::optional<int64_t>> used[] = {
+      {"device_ns.prefill", line.resource.prefill_device_ns},
+      {"device_ns.decode", line.resource.decode_device_ns},
+      {"kv_block_ns", line.resource.kv_block_ns},
+      {"disk_read_bytes", line.resource.disk_read_bytes},
+      {"disk_write_bytes", line.resource.disk_write_bytes},
+      {"net_bytes.client", line.resource.client_bytes}};
+  for (const auto& [name, amount] : used) {
+    if (amount.value_or(0) < 0) return Broken(std::string("resource.") + name + " is negative");
+  }
+  if (line.cost_book.has_value() != line.cost.has_value()) {
+    return Broken("money.cost and money.cost_book do not go together");
+  }
+  return OkStatus();
+}
+
+// A line says why it does not qualify, or meets all that qualified work must.
+Status CheckOutcome(const LedgerLine& line) {
+  if (line.qualified != line.why_not.empty()) {
+    return Broken("outcome.qualified and outcome.why_not do not go together");
+  }
+  const LedgerOutcome& outcome = line.outcome;
+  const bool completed =
+      outcome.http_status < 400 && !outcome.error_code && outcome.cancelled_by == "none";
+  if (line.qualified && (!completed || line.quality != "pass" || line.slo_met == false)) {
+    return Broken("outcome.qualified is true, but the work is not complete, passed and in time");
   }
   return OkStatus();
 }
@@ -103,6 +141,8 @@ Status LedgerCheck::Take(const std::string& place, const ParsedLine& parsed) {
   const LedgerLine& line = parsed.ledger;
   DI_RETURN_IF_ERROR(CheckTokens(line.tokens));
   DI_RETURN_IF_ERROR(CheckTimes(line.time));
+  DI_RETURN_IF_ERROR(CheckResources(line));
+  DI_RETURN_IF_ERROR(CheckOutcome(line));
   DI_RETURN_IF_ERROR(CheckRevenue(line));
   const auto [attempt, is_new] = attempts_.emplace(line.attempt_id, place);
   if (!is_new) return Broken("ids.attempt_id is also on line " + attempt->second);

@@ -1,4 +1,4 @@
-// The invariants that a ledger must keep (economics.md §6).
+// The invariants that a ledger must keep (economics.md §7).
 // Thread rule: one object, one thread.
 #pragma once
 

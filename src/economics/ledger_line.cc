@@ -193,8 +193,12 @@ Status Corrupt(std::string_view path, const char* what) {
 Status ReadTimes(const Reader& reader, LedgerTimes* time) {
   time->recv = reader.Int("time_ns.recv");
   time->admitted = reader.IntOrNull("time_ns.admitted");
+  time->kv_load_start = reader.IntOrNull("time_ns.kv_load_start");
+  time->kv_load_end = reader.IntOrNull("time_ns.kv_load_end");
   time->prefill_start = reader.IntOrNull("time_ns.prefill_start");
   time->prefill_end = reader.IntOrNull("time_ns.prefill_end");
+  time->transfer_start = reader.IntOrNull("time_ns.transfer_start");
+  time->transfer_end = reader.IntOrNull("time_ns.transfer_end");
   time->first_token = reader.IntOrNull("time_ns.first_token");
   time->last_token = reader.IntOrNull("time_ns.last_token");
   time->closed = reader.Int("time_ns.closed");
@@ -239,23 +243,51 @@ Result<LedgerTokens> ReadTokens(const Reader& reader) {
   return tokens;
 }
 
-Status ReadRevenue(const json::value& root, std::optional<Revenue>* revenue) {
-  const json::value* group = Find(root, "money.revenue");
-  if (group->is_null()) return OkStatus();
-  Revenue read;
-  const std::pair<std::string_view, Pico*> fields[] = {{"hit", &read.hit},
-                                                       {"miss", &read.miss},
-                                                       {"output", &read.output},
-                                                       {"cache_write", &read.cache_write}};
+// Integers of a group that may be null; false then.
+Result<bool> ReadAmounts(const json::value& root, const std::string& path,
+                         std::initializer_list<std::pair<const char*, Pico*>> fields) {
+  const json::value* group = Find(root, path);
+  if (group->is_null()) return false;
   for (const auto& [key, out] : fields) {
     const json::value* value = Find(*group, key);
     if (value == nullptr || !value->is_int64()) {
-      return Corrupt("money.revenue." + std::string(key), "must be an integer");
+      return Corrupt(path + "." + key, "must be an integer");
     }
     *out = value->get_int64();
   }
-  *revenue = read;
+  return true;
+}
+
+Status ReadMoney(const Reader& reader, const json::value& root, LedgerLine* line) {
+  line->price_book = reader.TextOrNull("money.price_book");
+  line->price_window = reader.TextOrNull("money.price_window");
+  line->cost_book = reader.TextOrNull("money.cost_book");
+  Revenue revenue;
+  DI_ASSIGN_OR_RETURN(const bool has_revenue, ReadAmounts(root, "money.revenue",
+                                                          {{"hit", &revenue.hit},
+                                                           {"miss", &revenue.miss},
+                                                           {"output", &revenue.output},
+                                                           {"cache_write", &revenue.cache_write}}));
+  if (has_revenue) line->revenue = revenue;
+  Cost cost;
+  DI_ASSIGN_OR_RETURN(const bool has_cost, ReadAmounts(root, "money.cost",
+                                                       {{"compute", &cost.compute},
+                                                        {"storage", &cost.storage},
+                                                        {"network", &cost.network},
+                                                        {"operations", &cost.operations}}));
+  if (has_cost) line->cost = cost;
   return OkStatus();
+}
+
+LedgerResource ReadResource(const Reader& reader) {
+  LedgerResource resource;
+  resource.prefill_device_ns = reader.IntOrNull("resource.device_ns.prefill");
+  resource.decode_device_ns = reader.IntOrNull("resource.device_ns.decode");
+  resource.kv_block_ns = reader.IntOrNull("resource.kv_block_ns");
+  resource.disk_read_bytes = reader.IntOrNull("resource.disk_read_bytes");
+  resource.disk_write_bytes = reader.IntOrNull("resource.disk_write_bytes");
+  resource.client_bytes = reader.IntOrNull("resource.net_bytes.client");
+  return resource;
 }
 
 Result<LedgerLine> ReadLedgerLine(const json::value& root) {
@@ -285,9 +317,11 @@ Result<LedgerLine> ReadLedgerLine(const json::value& root) {
   const json::value* slo_met = Find(root, "outcome.slo_met");
   if (slo_met->is_bool()) line.slo_met = slo_met->get_bool();
   line.qualified = Find(root, "outcome.qualified")->get_bool();
-  line.price_book = reader.TextOrNull("money.price_book");
-  line.price_window = reader.TextOrNull("money.price_window");
-  DI_RETURN_IF_ERROR(ReadRevenue(root, &line.revenue));
+  for (const json::value& reason : Find(root, "outcome.why_not")->get_array()) {
+    line.why_not.emplace_back(reason.get_string());
+  }
+  line.resource = ReadResource(reader);
+  DI_RETURN_IF_ERROR(ReadMoney(reader, root, &line));
   return line;
 }
 

@@ -29,10 +29,14 @@ struct LedgerLine {
   std::string quality;
   std::optional<bool> slo_met;
   bool qualified = false;
+  std::vector<std::string> why_not;
   std::string route;
   std::optional<std::string> price_book;
   std::optional<std::string> price_window;
   std::optional<Revenue> revenue;
+  LedgerResource resource;
+  std::optional<std::string> cost_book;
+  std::optional<Cost> cost;
 };
 
 struct GradeLine {

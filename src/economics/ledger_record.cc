@@ -71,10 +71,13 @@ void WriteScope(const LedgerScope& scope, JsonWriter* json) {
 void WriteTimes(const LedgerTimes& time, JsonWriter* json) {
   json->Key("time_ns").BeginObject().Field("recv", time.recv);
   IntOrNull("admitted", time.admitted, json);
-  Nulls({"vision_start", "vision_end", "kv_load_start", "kv_load_end"}, json);
+  Nulls({"vision_start", "vision_end"}, json);
+  IntOrNull("kv_load_start", time.kv_load_start, json);
+  IntOrNull("kv_load_end", time.kv_load_end, json);
   IntOrNull("prefill_start", time.prefill_start, json);
   IntOrNull("prefill_end", time.prefill_end, json);
-  Nulls({"transfer_start", "transfer_end"}, json);
+  IntOrNull("transfer_start", time.transfer_start, json);
+  IntOrNull("transfer_end", time.transfer_end, json);
   IntOrNull("first_token", time.first_token, json);
   IntOrNull("last_token", time.last_token, json);
   json->Field("closed", time.closed);
@@ -130,12 +133,18 @@ void WriteStream(const LedgerRecord& record, JsonWriter* json) {
   json->EndObject();
 }
 
-void WriteResource(int64_t client_bytes, JsonWriter* json) {
+void WriteResource(const LedgerResource& resource, JsonWriter* json) {
   json->Key("resource").BeginObject().Key("device_ns").BeginObject();
-  Nulls({"vision", "prefill", "decode"}, json);
+  Nulls({"vision"}, json);
+  IntOrNull("prefill", resource.prefill_device_ns, json);
+  IntOrNull("decode", resource.decode_device_ns, json);
   json->EndObject();
-  Nulls({"cpu_ns", "kv_block_ns", "disk_read_bytes", "disk_write_bytes"}, json);
-  json->Key("net_bytes").BeginObject().Field("client", client_bytes);
+  Nulls({"cpu_ns"}, json);
+  IntOrNull("kv_block_ns", resource.kv_block_ns, json);
+  IntOrNull("disk_read_bytes", resource.disk_read_bytes, json);
+  IntOrNull("disk_write_bytes", resource.disk_write_bytes, json);
+  json->Key("net_bytes").BeginObject();
+  IntOrNull("client", resource.client_bytes, json);
   Nulls({"handoff", "store", "control"}, json);
   json->EndObject().Key("energy_mj").Null();
   json->Field("attribution", "step-share-v1").EndObject();
@@ -152,7 +161,14 @@ void WriteMoney(const LedgerRecord& record, JsonWriter* json) {
   } else {
     Nulls({"price_window", "revenue"}, json);
   }
-  Nulls({"cost", "cost_book"}, json);
+  if (record.cost_book) {
+    json->Key("cost").BeginObject().Field("compute", record.cost.compute);
+    json->Field("storage", record.cost.storage).Field("network", record.cost.network);
+    json->Field("operations", record.cost.operations).EndObject();
+  } else {
+    Nulls({"cost"}, json);
+  }
+  TextOrNull("cost_book", record.cost_book, json);
   json->EndObject();
 }
 
@@ -191,6 +207,15 @@ void PriceRecord(const PriceBook& book, LedgerRecord* record) {
                                                       .generated = tokens.generated});
 }
 
+void CostRecord(const CostBook& book, LedgerRecord* record) {
+  const LedgerResource& used = record->resource;
+  record->cost_book = book.id();
+  record->cost = book.Price(
+      {.device_ns = used.prefill_device_ns.value_or(0) + used.decode_device_ns.value_or(0),
+       .disk_write_bytes = used.disk_write_bytes.value_or(0),
+       .client_bytes = used.client_bytes.value_or(0)});
+}
+
 std::string FormatLedgerLine(const LedgerRecord& record) {
   std::string line;
   JsonWriter json(&line);
@@ -200,7 +225,7 @@ std::string FormatLedgerLine(const LedgerRecord& record) {
   WriteTimes(record.time, &json);
   WriteTokens(record.tokens, &json);
   WriteStream(record, &json);
-  WriteResource(record.client_bytes, &json);
+  WriteResource(record.resource, &json);
   WriteMoney(record, &json);
   WriteOutcome(record.outcome, &json);
   json.EndObject();

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "economics/cost_book.h"
 #include "economics/price_book.h"
 
 namespace deepinfer {
@@ -45,8 +46,12 @@ struct LedgerScope {
 struct LedgerTimes {
   int64_t recv = 0;
   std::optional<int64_t> admitted;
+  std::optional<int64_t> kv_load_start;
+  std::optional<int64_t> kv_load_end;
   std::optional<int64_t> prefill_start;
   std::optional<int64_t> prefill_end;
+  std::optional<int64_t> transfer_start;  // may begin while the prompt is computed
+  std::optional<int64_t> transfer_end;
   std::optional<int64_t> first_token;
   std::optional<int64_t> last_token;
   int64_t closed = 0;
@@ -80,6 +85,16 @@ struct LedgerStream {
   int64_t stalls_over_1s = 0;
 };
 
+// Nothing where it is not known: of requests that no engine saw.
+struct LedgerResource {
+  std::optional<int64_t> prefill_device_ns;
+  std::optional<int64_t> decode_device_ns;
+  std::optional<int64_t> kv_block_ns;
+  std::optional<int64_t> disk_read_bytes;
+  std::optional<int64_t> disk_write_bytes;
+  std::optional<int64_t> client_bytes;  // sent to the client
+};
+
 struct LedgerOutcome {
   int64_t http_status = 0;  // 499: the client left
   std::optional<std::string> finish_reason;
@@ -93,11 +108,14 @@ struct LedgerRecord {
   LedgerTimes time;
   LedgerTokens tokens;
   LedgerStream stream;
-  int64_t client_bytes = 0;  // sent to the client
+  LedgerResource resource;
   // Null without a price book.
   std::optional<std::string> price_book;
   PriceWindow price_window = PriceWindow::kFlat;
   Revenue revenue;
+  // Null without a cost book.
+  std::optional<std::string> cost_book;
+  Cost cost;
   LedgerOutcome outcome;
 };
 
@@ -106,6 +124,10 @@ bool EarnsRevenue(const LedgerOutcome& outcome, int64_t num_chunks);
 
 // Fills price_book, price_window and revenue from the rest of the record.
 void PriceRecord(const PriceBook& book, LedgerRecord* record);
+
+// Fills cost_book and cost from what was measured. Failed and cancelled requests cost what they
+// used.
+void CostRecord(const CostBook& book, LedgerRecord* record);
 
 // The line without its newline. Values that nothing measures yet are null.
 std::string FormatLedgerLine(const LedgerRecord& record);

@@ -23,6 +23,14 @@ void LedgerTotals::Add(const Revenue& earned) {
   revenue += earned.Total();
 }
 
+void LedgerTotals::Add(const Cost& spent) {
+  compute += spent.compute;
+  storage += spent.storage;
+  network += spent.network;
+  operations += spent.operations;
+  cost += spent.Total();
+}
+
 std::vector<std::string> LedgerSum::GroupOf(const LedgerLine& line) const {
   std::vector<std::string> values;
   values.reserve(options_.by.size());
@@ -44,12 +52,23 @@ void LedgerSum::Take(const ParsedLine& parsed) {
   LedgerTotals& totals = groups_[group];
   ++totals.lines;
   totals.Add(line.tokens);
+  totals.device_ns +=
+      line.resource.prefill_device_ns.value_or(0) + line.resource.decode_device_ns.value_or(0);
+  LedgerRecord record;
+  record.time = line.time;
+  record.tokens = line.tokens;
+  record.stream.num_chunks = line.num_chunks;
+  record.resource = line.resource;
+  record.outcome = line.outcome;
+  if (options_.recost != nullptr) {
+    CostRecord(*options_.recost, &record);
+    totals.Add(record.cost);
+  } else if (line.cost) {
+    totals.Add(*line.cost);
+  } else {
+    ++totals.uncosted;
+  }
   if (options_.reprice != nullptr) {
-    LedgerRecord record;
-    record.time = line.time;
-    record.tokens = line.tokens;
-    record.stream.num_chunks = line.num_chunks;
-    record.outcome = line.outcome;
     PriceRecord(*options_.reprice, &record);
     totals.Add(record.revenue);
   } else if (line.revenue) {

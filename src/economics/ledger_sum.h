@@ -1,4 +1,4 @@
-// Exact totals of ledger lines by groups of fields (economics.md §5).
+// Exact totals of ledger lines by groups of fields (economics.md §6).
 // Thread rule: one object, one thread.
 #pragma once
 
@@ -21,6 +21,8 @@ struct LedgerSumOptions {
   int64_t until_us = std::numeric_limits<int64_t>::max();
   // Prices every line again; not owned, may be null.
   const PriceBook* reprice = nullptr;
+  // The same for what they cost.
+  const CostBook* recost = nullptr;
 };
 
 struct LedgerTotals {
@@ -41,9 +43,17 @@ struct LedgerTotals {
   PicoSum output = 0;
   PicoSum cache_write = 0;
   PicoSum revenue = 0;
+  int64_t uncosted = 0;  // lines without cost
+  int64_t device_ns = 0;
+  PicoSum compute = 0;
+  PicoSum storage = 0;
+  PicoSum network = 0;
+  PicoSum operations = 0;
+  PicoSum cost = 0;
 
   void Add(const LedgerTokens& tokens);
   void Add(const Revenue& earned);
+  void Add(const Cost& spent);
 };
 
 struct LedgerGroup {

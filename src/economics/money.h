@@ -21,4 +21,8 @@ std::string FormatMoney(PicoSum pico);
 // plain decimal from 0 to 1,000,000 with at most six digits after the point.
 Result<Pico> ParsePricePerMillion(std::string_view text);
 
+// "2.00" as pico-units. invalid_request for anything but a plain decimal from 0 to 1,000,000 with
+// at most twelve digits after the point.
+Result<Pico> ParseAmount(std::string_view text);
+
 }  // namespace deepinfer

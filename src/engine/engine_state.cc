@@ -186,7 +186,9 @@ void PublishBlocks(EngineState& state, Sequence& s) {
     const bool is_new = state.memory->blocks().Publish(s.device.block_table[static_cast<size_t>(i)],
                                                        s.cache.chain.keys()[static_cast<size_t>(i)],
                                                        s.cache.replay_gen);
-    const bool of_prompt = (i + 1) * kBlockTokens <= s.prompt_len;
+    // Of what is not kept nobody is told that it was.
+    const bool of_prompt =
+        (i + 1) * kBlockTokens <= std::min(s.prompt_len, s.request.cache_retention.kept_tokens);
     if (is_new && of_prompt && state.options.prefix_cache) {
       s.counters.cache_written_tokens += kBlockTokens;
     }
@@ -205,6 +207,7 @@ void ReleaseMemory(EngineState& state, Sequence& s) {
         {s.device.block_table.get(), static_cast<size_t>(s.cache.num_blocks)});
   }
   s.cache.num_blocks = 0;
+  s.schedule.blocks_charged_us = 0;
 }
 
 Status CheckInvariants(const EngineState& state) {

@@ -15,6 +15,7 @@
 #include "engine/ending.h"
 #include "engine/engine.h"
 #include "engine/speculation.h"
+#include "engine/step_charges.h"
 
 namespace deepinfer {
 
@@ -72,6 +73,7 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
     }
   }
   ObserveStepDrafts(state_, job.get());
+  ChargeStep(state_, *job);
   // Who has got its last token finds the step counted that made it.
   RecordStep(*job);
   for (StepItem& item : job->items) ProcessItem(&item);
@@ -150,6 +152,7 @@ void Engine::RecordStep(const StepJob& job) {
   }
   st.kiloflops += std::llround(job.rows.flops / 1e3);
   st.step_max_context = job.rows.max_context;
+  st.step_us += job.end_us - job.begin_us;
   st.model_us += job.model_us;
   st.grammar_us += job.grammar_us;
   st.draft_us += job.draft_us + job.context_us;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -92,6 +93,16 @@ struct RequestCounters {
   int64_t queue_us = 0;
   int64_t prefill_us = 0;
   int64_t decode_us = 0;
+  // Shares of the time that steps kept the device, in nanoseconds (docs/economics.md section 3),
+  // and blocks held times nanoseconds.
+  int64_t prefill_device_ns = 0;
+  int64_t decode_device_ns = 0;
+  int64_t kv_block_ns = 0;
+  int64_t disk_read_bytes = 0;
+  int64_t disk_write_bytes = 0;  // accepted by the persistent store
+  int64_t load_after_us = 0;     // from its submission to the begin of its load
+  int64_t load_us = 0;           // of blocks from the persistent store; 0: none
+  int64_t transfer_us = 0;       // from the reservation of its landing to its commit; 0: none
   // State was rebuilt from a truncated history after its image was lost (numerics.md §6).
   bool approximate_resume = false;
 };
@@ -156,9 +167,13 @@ struct ResumePoint {
   int32_t num_stored_blocks = 0;
 };
 
+inline constexpr int32_t kKeepAll = std::numeric_limits<int32_t>::max();
+
 // What may be kept of a request in the persistent store, and how long (api.md §7).
 struct CacheRetention {
   bool persist = true;  // false: in memory only
+  // Positions behind are not kept: no block of them in the store, no state near their end.
+  int32_t kept_tokens = kKeepAll;
   RetentionClass retention = RetentionClass::kChat;
   int64_t max_lifetime_hours = 0;  // shorter than the class keeps it; no touch extends it. 0: none
   uint64_t tenant_tag = 0;         // whose quota pays (kv_format.md §5)

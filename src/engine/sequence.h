@@ -126,6 +126,7 @@ struct SequenceSchedule {
   int64_t submitted_us = 0;
   int64_t started_us = 0;
   int64_t prefilled_us = 0;
+  int64_t blocks_charged_us = 0;  // until when its blocks are counted; 0: it holds none
   int64_t last_parked_us = INT64_MIN / 2;
   int64_t stalled_since_us = 0;  // its receiver does not keep up; 0: it does
   int32_t skipped_steps = 0;

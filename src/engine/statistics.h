@@ -146,6 +146,7 @@ struct EngineStatistics {
   int64_t forced_tokens = 0;  // appended because a grammar allowed no other
   int64_t grammar_us = 0;     // masks and forced tokens
   GrammarPoolStats grammars;  // compilation
+  int64_t step_us = 0;        // steps from begin to end: what requests have shares of
   int64_t host_us = 0;        // planning, sampling and delivery
   int64_t model_us = 0;       // forward passes
   int64_t draft_us = 0;       // drafts and their context

@@ -173,6 +173,8 @@ constexpr Row kCounters[] = {
      CountAt<&Stats::draft_verified_by_position, 3, Stats>, "position", "3"},
     {"spec_decode_num_draft_tokens_per_pos_total", kVerifiedPositionHelp,
      CountAt<&Stats::draft_verified_by_position, 4, Stats>, "position", "4"},
+    {"device_seconds_total", "Time of steps from begin to end, which requests have shares of.",
+     Seconds<&Stats::step_us>},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::host_us>, "part", "host"},
     {"engine_seconds_total", "Time of the step thread.", Seconds<&Stats::model_us>, "part",
      "model"},

@@ -153,6 +153,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // When every submitted choice has ended: lets go of the record.
   void CloseIfEnded();
   int64_t GeneratedTokens() const;
+  void TakeWork(RequestFacts* facts) const;
 
   Gateway& gateway() const { return *plan_.model->context.gateway; }
 
@@ -452,6 +453,22 @@ void Generation::Account(bool cancelled) {
   }
 }
 
+// Work goes on a little behind the end of an answer; all of it is in the last counters.
+void Generation::TakeWork(RequestFacts* facts) const {
+  for (const Choice& choice : choices_) {
+    const RequestCounters& counters = choice.counters;
+    facts->prefill_device_ns += counters.prefill_device_ns;
+    facts->decode_device_ns += counters.decode_device_ns;
+    facts->kv_block_ns += counters.kv_block_ns;
+    facts->disk_read_bytes += counters.disk_read_bytes;
+    facts->disk_write_bytes += counters.disk_write_bytes;
+  }
+  const RequestCounters& first = choices_.front().counters;
+  facts->load_after_us = first.load_after_us;
+  facts->load_us = first.load_us;
+  facts->transfer_us = first.transfer_us;
+}
+
 void Generation::CloseIfEnded() {
   const bool all_ended = std::all_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
     return choice.ended || !choice.submitted;
@@ -463,7 +480,10 @@ void Generation::CloseIfEnded() {
   const int64_t wasted =
       std::max<int64_t>(GeneratedTokens() - plan_.answer->usage().completion_tokens, 0);
   state_.metrics.OnWastedTokens(wasted);
-  record_->Update([&](RequestFacts& facts) { facts.wasted_tokens = wasted; });
+  record_->Update([&](RequestFacts& facts) {
+    facts.wasted_tokens = wasted;
+    TakeWork(&facts);
+  });
   record_->Leave();
 }
 

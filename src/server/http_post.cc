@@ -11,6 +11,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
@@ -51,19 +54,16 @@ std::vector<tcp::endpoint> EndpointsOf(const std::vector<std::string>& addresses
   return endpoints;
 }
 
-asio::awaitable<Result<int>> Post(const HttpTarget& target,
-                                  const std::vector<tcp::endpoint>& endpoints,
-                                  const std::string& body) {
-  const auto executor = co_await asio::this_coro::executor;
-  const auto fail = [&](std::string_view what, const error_code& error) {
-    return Unavailable(
-        std::string(what).append(" ").append(target.host).append(":").append(target.port) + ": " +
-        error.message());
-  };
-  tcp::socket socket(executor);
-  const auto [connect_error, endpoint] = co_await asio::async_connect(socket, endpoints, kAwait);
-  if (connect_error) co_return fail("cannot connect to", connect_error);
+Status Failed(const HttpTarget& target, std::string_view what, const error_code& error) {
+  return Unavailable(
+      std::string(what).append(" ").append(target.host).append(":").append(target.port) + ": " +
+      error.message());
+}
 
+// Over a connection that stands.
+template <typename Stream>
+asio::awaitable<Result<int>> Exchange(const HttpTarget& target, const std::string& body,
+                                      Stream& stream) {
   http::request<http::string_body> request(http::verb::post, target.path, 11);
   request.set(http::field::host, target.host + ":" + target.port);
   request.set(http::field::user_agent, std::string("deepinfer/").append(kVersion));
@@ -71,29 +71,53 @@ asio::awaitable<Result<int>> Post(const HttpTarget& target,
   request.keep_alive(false);
   request.body() = body;
   request.prepare_payload();
-  const auto [write_error, written] = co_await http::async_write(socket, request, kAwait);
-  if (write_error) co_return fail("cannot write to", write_error);
+  const auto [write_error, written] = co_await http::async_write(stream, request, kAwait);
+  if (write_error) co_return Failed(target, "cannot write to", write_error);
   http::response_parser<http::string_body> parser;
   parser.body_limit(kMostAnswerBytes);
   boost::beast::flat_buffer buffer;
-  const auto [read_error, read] = co_await http::async_read(socket, buffer, parser, kAwait);
-  if (read_error) co_return fail("no answer from", read_error);
+  const auto [read_error, read] = co_await http::async_read(stream, buffer, parser, kAwait);
+  if (read_error) co_return Failed(target, "no answer from", read_error);
   co_return static_cast<int>(parser.get().result_int());
+}
+
+asio::awaitable<Result<int>> Post(const HttpTarget& target,
+                                  const std::vector<tcp::endpoint>& endpoints,
+                                  const std::string& body) {
+  tcp::socket socket(co_await asio::this_coro::executor);
+  const auto [connect_error, endpoint] = co_await asio::async_connect(socket, endpoints, kAwait);
+  if (connect_error) co_return Failed(target, "cannot connect to", connect_error);
+  if (!target.is_tls) co_return co_await Exchange(target, body, socket);
+
+  asio::ssl::context tls(asio::ssl::context::tls_client);
+  error_code error;
+  if (tls.set_default_verify_paths(error)) co_return Failed(target, "no authorities for", error);
+  SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
+  asio::ssl::stream<tcp::socket> stream(std::move(socket), tls);
+  stream.set_verify_mode(asio::ssl::verify_peer);
+  stream.set_verify_callback(asio::ssl::host_name_verification(target.host));
+  // A server of many names must know which one is meant; an address is not one.
+  if (asio::ip::make_address(target.host, error); error) {
+    SSL_set_tlsext_host_name(stream.native_handle(), target.host.c_str());
+  }
+  const auto [handshake_error] =
+      co_await stream.async_handshake(asio::ssl::stream_base::client, kAwait);
+  if (handshake_error) co_return Failed(target, "no TLS with", handshake_error);
+  co_return co_await Exchange(target, body, stream);
 }
 
 }  // namespace
 
 Result<HttpTarget> ParseHttpUrl(std::string_view url) {
-  constexpr std::string_view kScheme = "http://";
+  constexpr std::string_view kPlain = "http://", kTls = "https://";
   const auto invalid = [&] {
-    return InvalidRequest("'" + std::string(url) + "' is not of the form http://host:port/path");
+    return InvalidRequest("'" + std::string(url) + "' is not of the form http[s]://host:port/path");
   };
-  if (url.starts_with("https://")) {
-    return Unsupported("'" + std::string(url) + "': only http:// is spoken to collectors");
-  }
-  if (!url.starts_with(kScheme)) return invalid();
-  url.remove_prefix(kScheme.size());
   HttpTarget target;
+  target.is_tls = url.starts_with(kTls);
+  if (!target.is_tls && !url.starts_with(kPlain)) return invalid();
+  url.remove_prefix(target.is_tls ? kTls.size() : kPlain.size());
+  if (target.is_tls) target.port = "443";
   const size_t slash = url.find('/');
   if (slash != std::string_view::npos) target.path = url.substr(slash);
   std::string_view authority = url.substr(0, slash);

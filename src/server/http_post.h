@@ -14,18 +14,21 @@
 namespace deepinfer {
 
 struct HttpTarget {
+  bool is_tls = false;
   std::string host;
   std::string port = "80";
   std::string path = "/";
 };
 
-// "http://host[:port][/path]". invalid_request; unsupported for another scheme.
+// "http://host[:port][/path]" or the same with https. invalid_request.
 Result<HttpTarget> ParseHttpUrl(std::string_view url);
 
 // The addresses of a host, as numbers. Blocks, nobody knows how long. unavailable.
 using ResolveHost = std::function<Result<std::vector<std::string>>(const std::string& host)>;
 Result<std::vector<std::string>> ResolveHostBySystem(const std::string& host);
 
+// Over TLS the host must show a certificate for its name that an authority of the system signed
+// (OpenSSL's defaults, SSL_CERT_FILE included).
 // Thread rule: one object, one thread.
 class HttpPoster {
  public:

@@ -60,6 +60,8 @@ std::string_view OutcomeOf(const RequestFacts& facts) {
 
 constexpr const char kRevenueHelp[] = "Money that requests earn under the price book, US dollars.";
 
+constexpr const char kCostHelp[] = "Money that requests cost under the cost book, US dollars.";
+
 constexpr NumberRow<AccountTotals> kAccountCounters[] = {
     {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 0, AccountTotals>,
      "class", "hit"},
@@ -69,6 +71,14 @@ constexpr NumberRow<AccountTotals> kAccountCounters[] = {
      "class", "output"},
     {"revenue_usd_total", kRevenueHelp, CountAt<&AccountTotals::earned_usd, 3, AccountTotals>,
      "class", "cache_write"},
+    {"cost_usd_total", kCostHelp, CountAt<&AccountTotals::spent_usd, 0, AccountTotals>, "class",
+     "compute"},
+    {"cost_usd_total", kCostHelp, CountAt<&AccountTotals::spent_usd, 1, AccountTotals>, "class",
+     "storage"},
+    {"cost_usd_total", kCostHelp, CountAt<&AccountTotals::spent_usd, 2, AccountTotals>, "class",
+     "network"},
+    {"cost_usd_total", kCostHelp, CountAt<&AccountTotals::spent_usd, 3, AccountTotals>, "class",
+     "operations"},
     {"ledger_dropped_total", "Ledger lines that could not be written.",
      Count<&AccountTotals::ledger_dropped, AccountTotals>},
     {"traces_exported_total", "Requests whose spans were handed over.",

@@ -21,6 +21,7 @@ namespace deepinfer {
 // Since the start.
 struct AccountTotals {
   std::array<double, 4> earned_usd{};  // hit, miss, output, cache_write
+  std::array<double, 4> spent_usd{};   // compute, storage, network, operations
   int64_t ledger_dropped = 0;          // lines that could not be written
   int64_t traces_exported = 0;         // requests
   int64_t traces_dropped = 0;

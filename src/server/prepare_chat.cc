@@ -98,6 +98,10 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
     model.context.tokenizer->EncodeWithSpecials(request.test_hooks.force_text, &base.forced_ids);
   }
   SetServerLimits(state, model, http_request, request, &base);
+  if (request.labels.prompt_cache_mode == "explicit") {
+    const std::vector<int32_t>& marks = prepared.resume_points;
+    base.cache_retention.kept_tokens = marks.empty() ? 0 : marks.back();
+  }
   base.grammar = prepared.grammar.grammar;
   std::vector<EngineRequest> requests(static_cast<size_t>(request.num_choices), base);
   for (size_t i = 0; i < requests.size(); ++i) {

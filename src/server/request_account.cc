@@ -54,6 +54,18 @@ LedgerTokens TokensOf(const RequestFacts& facts) {
   return tokens;
 }
 
+LedgerResource ResourceOf(const RequestFacts& facts) {
+  LedgerResource resource;
+  resource.client_bytes = static_cast<int64_t>(facts.outcome.response_bytes);
+  if (!facts.generated) return resource;
+  resource.prefill_device_ns = facts.prefill_device_ns;
+  resource.decode_device_ns = facts.decode_device_ns;
+  resource.kv_block_ns = facts.kv_block_ns;
+  resource.disk_read_bytes = facts.disk_read_bytes;
+  resource.disk_write_bytes = facts.disk_write_bytes;
+  return resource;
+}
+
 LedgerOutcome OutcomeOf(const RequestFacts& facts) {
   LedgerOutcome outcome;
   outcome.http_status = facts.outcome.status;
@@ -83,7 +95,7 @@ RequestAccount::RequestAccount(const ServerOptions& options, std::unique_ptr<Led
     : options_(options), host_id_(HostName()), ledger_(std::move(ledger)) {}
 
 void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
-  if (!facts.is_accounted || (!ledger_ && !options_.price_book)) return;
+  if (!facts.is_accounted || (!ledger_ && !options_.price_book && !options_.cost_book)) return;
   LedgerRecord record = MakeRecord(facts, card);
   if (options_.price_book) {
     PriceRecord(*options_.price_book, &record);
@@ -92,6 +104,13 @@ void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
                                             revenue.cache_write};
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < kNumRevenueClasses; ++i) earned_[i] += parts[i];
+  }
+  if (options_.cost_book) {
+    CostRecord(*options_.cost_book, &record);
+    const Cost& cost = record.cost;
+    const Pico parts[kNumCostClasses] = {cost.compute, cost.storage, cost.network, cost.operations};
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < kNumCostClasses; ++i) spent_[i] += parts[i];
   }
   if (ledger_) ledger_->Append(FormatLedgerLine(record));
 }
@@ -126,7 +145,7 @@ LedgerRecord RequestAccount::MakeRecord(const RequestFacts& facts, const ModelCa
   record.stream.num_chunks = facts.num_chunks;
   record.stream.itl_us = facts.itl_us;
   record.stream.stalls_over_1s = facts.num_stalls;
-  record.client_bytes = static_cast<int64_t>(facts.outcome.response_bytes);
+  record.resource = ResourceOf(facts);
   record.outcome = OutcomeOf(facts);
   return record;
 }
@@ -156,6 +175,12 @@ std::optional<std::array<PicoSum, kNumRevenueClasses>> RequestAccount::earned() 
   if (!options_.price_book) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return earned_;
+}
+
+std::optional<std::array<PicoSum, kNumCostClasses>> RequestAccount::spent() const {
+  if (!options_.cost_book) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return spent_;
 }
 
 bool RequestAccount::Flush(std::chrono::steady_clock::time_point deadline) {

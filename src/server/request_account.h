@@ -24,6 +24,7 @@
 namespace deepinfer {
 
 inline constexpr size_t kNumRevenueClasses = 4;
+inline constexpr size_t kNumCostClasses = 4;  // compute, storage, network, operations
 
 // "hit", "miss", "output", "cache_write"
 std::string_view RevenueClassName(size_t index);
@@ -42,6 +43,8 @@ class RequestAccount {
 
   // Pico-units by class since the start; nothing without a price book.
   std::optional<std::array<PicoSum, kNumRevenueClasses>> earned() const;
+  // The same of costs, without a cost book nothing.
+  std::optional<std::array<PicoSum, kNumCostClasses>> spent() const;
   int64_t num_dropped_lines() const { return ledger_ ? ledger_->num_dropped() : 0; }
   // Waits until every line so far is in its file; false when the deadline came first.
   bool Flush(std::chrono::steady_clock::time_point deadline);
@@ -62,6 +65,7 @@ class RequestAccount {
 
   mutable std::mutex mutex_;
   std::array<PicoSum, kNumRevenueClasses> earned_{};  // under mutex_
+  std::array<PicoSum, kNumCostClasses> spent_{};      // under mutex_
   std::map<std::string, Work> works_;                 // under mutex_, by key name and body hash
   std::deque<std::pair<std::chrono::steady_clock::time_point, std::string>> work_ages_;
 };

@@ -79,6 +79,15 @@ struct RequestFacts {
   int64_t prefill_us = 0;
   int64_t decode_us = 0;
   int64_t ttft_us = -1;  // -1: no token came
+  // What the engines say of the work for all choices, and of the way of the first one.
+  int64_t prefill_device_ns = 0;
+  int64_t decode_device_ns = 0;
+  int64_t kv_block_ns = 0;
+  int64_t disk_read_bytes = 0;
+  int64_t disk_write_bytes = 0;
+  int64_t load_after_us = 0;  // from the submission
+  int64_t load_us = 0;        // 0: nothing was loaded
+  int64_t transfer_us = 0;    // 0: no hand-off
   int64_t e2e_us = 0;
 };
 

@@ -30,6 +30,15 @@ LedgerTimes TimesOf(const RequestFacts& facts) {
   time.last_token = Nanos(facts.last_token);
   time.prefill_start = std::min(*time.admitted + facts.queue_us * 1000, *time.first_token);
   time.prefill_end = std::min(*time.prefill_start + facts.prefill_us * 1000, *time.first_token);
+  if (facts.load_us > 0) {
+    time.kv_load_start = std::min(*time.admitted + facts.load_after_us * 1000, *time.prefill_start);
+    time.kv_load_end = std::min(*time.kv_load_start + facts.load_us * 1000, *time.prefill_start);
+  }
+  if (facts.transfer_us > 0) {
+    // The engine that decodes began to count its time when the state had come.
+    time.transfer_end = std::max(*time.last_token - facts.decode_us * 1000, *time.prefill_start);
+    time.transfer_start = std::max(*time.transfer_end - facts.transfer_us * 1000, *time.admitted);
+  }
   return time;
 }
 

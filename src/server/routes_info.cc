@@ -18,12 +18,16 @@ AccountTotals TotalsOf(const ServerState& state) {
     totals.traces_exported = state.traces->num_exported();
     totals.traces_dropped = state.traces->num_dropped();
   }
+  // Exact sums become floating point only here, where the format asks for it.
+  const auto show = [](const auto& sums, std::array<double, 4>* dollars) {
+    for (size_t i = 0; i < dollars->size(); ++i) {
+      (*dollars)[i] = static_cast<double>((*sums)[i]) * 1e-12;
+    }
+  };
   const auto earned = state.account.earned();
-  if (!earned || state.options.price_book->currency() != "USD") return totals;
-  for (size_t i = 0; i < totals.earned_usd.size(); ++i) {
-    // Exact sums become floating point only here, where the format asks for it.
-    totals.earned_usd[i] = static_cast<double>((*earned)[i]) * 1e-12;
-  }
+  if (earned && state.options.price_book->currency() == "USD") show(earned, &totals.earned_usd);
+  const auto spent = state.account.spent();
+  if (spent && state.options.cost_book->currency() == "USD") show(spent, &totals.spent_usd);
   return totals;
 }
 

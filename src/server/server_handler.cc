@@ -100,6 +100,7 @@ void NoteAccount(const ServerState& state, HttpRequest& request) {
   std::string session = label("x-deepseek-harness-session-id");
   if (session.empty()) session = label("X-Correlation-ID");
   TraceContext trace = ParseTraceparent(request.Header("traceparent"));
+  if (!trace.trace_id.empty()) trace.state = CheckTracestate(request.Header("tracestate"));
   if (state.traces && trace.sampled) {
     BeginSpan(&trace);
     request.answer_headers.push_back({"traceparent", FormatTraceparent(trace)});

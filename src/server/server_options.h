@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "economics/cost_book.h"
 #include "economics/price_book.h"
 #include "server/cache_controls.h"
 #include "server/chat_request.h"
@@ -70,6 +71,7 @@ struct ServerOptions {
   std::string ledger_folder;                    // "": no ledger
   std::string run_id;                           // label of ledger lines
   std::shared_ptr<const PriceBook> price_book;  // null: nothing is priced
+  std::shared_ptr<const CostBook> cost_book;    // null: nothing is costed
 
   bool web_pages = true;  // chat page and dashboard
 

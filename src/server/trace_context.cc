@@ -41,6 +41,24 @@ TraceContext ParseTraceparent(std::string_view header) {
   return context;
 }
 
+std::string CheckTracestate(std::string_view header) {
+  constexpr size_t kMostBytes = 512, kMostMembers = 32;
+  if (header.size() > kMostBytes) return {};
+  size_t num_members = 0;
+  for (std::string_view rest = header; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view member = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    // Empty members are allowed.
+    if (member.find_first_not_of(" \t") == std::string_view::npos) continue;
+    const size_t equals = member.find('=');
+    if (equals == 0 || equals == std::string_view::npos || ++num_members > kMostMembers) return {};
+    const auto is_printable = [](char c) { return c == '\t' || (c >= ' ' && c <= '~'); };
+    if (!std::all_of(member.begin(), member.end(), is_printable)) return {};
+  }
+  return num_members == 0 ? std::string() : std::string(header);
+}
+
 std::string MakeSpanId() {
   std::string id = MakeRandomHex128().substr(0, kSpanIdLength);
   if (!IsId(id)) id.back() = '1';

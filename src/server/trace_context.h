@@ -11,12 +11,17 @@ struct TraceContext {
   std::string trace_id;        // 32 hex digits; "": none
   std::string parent_span_id;  // 16 hex digits, of the caller; "": none
   std::string span_id;         // 16 hex digits, of the server; "": the request is not traced
+  std::string state;           // tracestate of the caller, as it came; "": none
   bool sampled = true;         // what the caller decided
 };
 
 // Of a traceparent header, "00-<32 hex>-<16 hex>-<2 hex>"; without trace id when it has another
 // form or an id of zeros.
 TraceContext ParseTraceparent(std::string_view header);
+
+// A tracestate header that may be passed on: at most 512 bytes and 32 members, all of them
+// "key=value" in printable characters; "" otherwise.
+std::string CheckTracestate(std::string_view header);
 
 // Makes a trace where the caller began none, and the server's span in it.
 void BeginSpan(TraceContext* context);

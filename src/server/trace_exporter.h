@@ -24,7 +24,7 @@ namespace deepinfer {
 struct RequestFacts;
 
 struct TraceOptions {
-  std::string endpoint;  // "http://host:4318/v1/traces"; "": none
+  std::string endpoint;  // "http://host:4318/v1/traces", or https; "": none
   std::string file;      // in place of an endpoint: one export request a line; "": none
   bool newer_names = false;
   size_t max_queued_requests = 4096;

@@ -52,6 +52,7 @@ class SpanWriter {
   void Server(bool newer_names) {
     const TraceContext& trace = facts_.trace;
     Begin(trace.span_id, trace.parent_span_id, "llm_request", kServer, time_.recv, time_.closed);
+    if (!trace.state.empty()) json_.Field("traceState", trace.state);
     {
       Attributes attributes(&json_);
       WriteRequest(&attributes);
@@ -135,8 +136,10 @@ std::string FormatSpans(const RequestFacts& facts, bool newer_names) {
   writer.Server(newer_names);
   const LedgerTimes& time = writer.time();
   writer.Child("queue", time.admitted, time.prefill_start);
+  writer.Child("kv_load", time.kv_load_start, time.kv_load_end);
   writer.Child("prefill", time.prefill_start, time.prefill_end);
-  writer.Child("decode", time.prefill_end, time.last_token);
+  writer.Child("kv_transfer", time.transfer_start, time.transfer_end);
+  writer.Child("decode", time.transfer_end ? time.transfer_end : time.prefill_end, time.last_token);
   return writer.Take();
 }
 

@@ -9,9 +9,10 @@
 
 namespace deepinfer {
 
-// JSON objects joined by commas: the SERVER span `llm_request` and its children `queue`, `prefill`
-// and `decode`, those that were reached. newer_names: also the attributes of the experimental
-// conventions for generative AI. Precondition: facts.trace has a span id.
+// JSON objects joined by commas: the SERVER span `llm_request` and its children `queue`,
+// `kv_load`, `prefill`, `kv_transfer` and `decode`, those that happened. newer_names: also the
+// attributes of the experimental conventions for generative AI. Precondition: facts.trace has a
+// span id.
 std::string FormatSpans(const RequestFacts& facts, bool newer_names);
 
 }  // namespace deepinfer

@@ -136,9 +136,8 @@ class BugCasesTest(CheckTest):
 
     def setUp(self):
         super().setUp()
-        self.rows = ["| %s-%02d | symptom | none: not there yet |" % (letter, number)
+        self.rows = ["| %s-%02d | symptom | `A01_Held` |" % (letter, number)
                      for letter, count in self.COUNTS for number in range(1, count + 1)]
-        self.rows[0] = "| A-01 | symptom | `A01_Held` |"
         self.write("tests/a_test.cc", "TEST(X, A01_Held) {}\n")
 
     def page(self, rows):
@@ -162,8 +161,8 @@ class BugCasesTest(CheckTest):
         self.write("tests/b_test.cc", "TEST(X, B02_Other) {}\n")
         self.assert_rejects("B02_Other", "check_bug_cases.py", str(self.root))
 
-    def test_rejects_a_row_without_test_or_reason(self):
-        self.rows[2] = "| A-03 | symptom | later |"
+    def test_rejects_a_row_without_test(self):
+        self.rows[2] = "| A-03 | symptom | none: later |"
         self.page(self.rows)
         self.assert_rejects("A03", "check_bug_cases.py", str(self.root))
 

@@ -19,6 +19,10 @@ std::optional<TokenEvent> TakeTokens(EngineState& state, StepItem* item);
 // Whether window state is kept at block edges, and where it goes: under the key of the block that
 // ends at its edge.
 bool KeepsSnapshots(const EngineState& state);
+// Whether the end of what the request computed is worth keeping, marked or not.
+inline bool KeepsAll(const Sequence& s) {
+  return s.request.cache_retention.kept_tokens == kKeepAll;
+}
 void KeepSnapshot(EngineState& state, Sequence& s, const EdgeSnapshot& snapshot);
 
 }  // namespace deepinfer

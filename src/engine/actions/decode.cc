@@ -38,7 +38,8 @@ void LaunchDecode(EngineState& state, Sequence& s, int32_t num_rows, StepJob* jo
   // One row stays for sure.
   s.unsure += item.launched_rows - 1;
   // The next turn of a conversation continues at the last edge of this answer.
-  if (KeepsSnapshots(state)) item.snapshot_bytes = state.memory->encoder_ring_bytes();
+  if (KeepsSnapshots(state) && KeepsAll(s))
+    item.snapshot_bytes = state.memory->encoder_ring_bytes();
 }
 
 std::optional<TokenEvent> ProcessDecode(EngineState& state, StepItem* item) {

@@ -175,11 +175,15 @@ bool Advance(EngineState& state, Sequence& s) {
   return load.handle->done() && load.num_loaded == ready;
 }
 
-void NoteLoad(EngineState& state, const SequenceLoad& load) {
+void NoteLoad(EngineState& state, Sequence& s) {
+  const SequenceLoad& load = s.load;
   const int64_t now_us = state.clock->NowUs();
   const bool is_late = load.handle->failure() == MissReason::kDeadline;
   const int64_t ended_us = is_late ? now_us : load.handle->last_arrival_us();
   const int64_t elapsed_us = std::max<int64_t>(0, ended_us - load.began_us);
+  s.counters.load_after_us = load.began_us - s.schedule.submitted_us;
+  s.counters.load_us += elapsed_us;
+  s.counters.disk_read_bytes += load.num_loaded * state.memory->layout().block_bytes;
   state.statistics.store_load_seconds.Observe(static_cast<double>(elapsed_us) * 1e-6);
   state.statistics.store_loads_partial += load.num_loaded < load.num_wanted;
   // A load of which nothing came says at least how slow one block is.
@@ -220,7 +224,7 @@ void PollLoads(EngineState& state) {
       continue;
     }
     SequenceLoad& load = s->load;
-    NoteLoad(state, load);
+    NoteLoad(state, *s);
     if (load.num_loaded < load.num_wanted) {
       load.handle->Cancel();
       load.miss = load.handle->failure();

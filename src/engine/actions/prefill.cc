@@ -20,7 +20,7 @@ std::vector<int32_t> SnapshotEdges(const EngineState& state, const Sequence& s) 
   const bool from_cut = !s.hands_over_undecided() && !s.device.cut_rows.empty();
   if (!KeepsSnapshots(state) || s.rebuild_end > 0 || from_cut) return {};
   std::vector<int32_t> edges = s.request.state_at;
-  edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
+  if (KeepsAll(s)) edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
   for (int32_t& edge : edges) edge = edge / kBlockTokens * kBlockTokens;
   std::erase_if(edges, [&](int32_t edge) { return edge <= s.cache.first_row; });
   std::sort(edges.begin(), edges.end());

@@ -16,11 +16,11 @@ bool Persists(const EngineState& state, const Sequence& s) {
 
 }  // namespace
 
-void StoreBlock(EngineState& state, const Sequence& s, int32_t i) {
-  if (!Persists(state, s)) return;
+void StoreBlock(EngineState& state, Sequence& s, int32_t i) {
+  const CacheRetention& retention = s.request.cache_retention;
+  if (!Persists(state, s) || (int64_t{i} + 1) * kBlockTokens > retention.kept_tokens) return;
   const auto at = static_cast<size_t>(i);
   const int32_t block = s.device.block_table[at];
-  const CacheRetention& retention = s.request.cache_retention;
   PublishRequest publish;
   publish.key = s.cache.chain.keys()[at];
   publish.parent = s.cache.chain.ParentOf(at);
@@ -32,11 +32,13 @@ void StoreBlock(EngineState& state, const Sequence& s, int32_t i) {
   publish.has_generated = (int64_t{i} + 1) * kBlockTokens > s.prompt_len;
   publish.max_lifetime_hours = retention.max_lifetime_hours;
   // A refusal is counted by the store and costs no more than a later miss.
-  (void)state.store->Publish(publish, {state.memory->Block(block),
-                                       static_cast<size_t>(state.memory->layout().block_bytes)});
+  const int64_t size_bytes = state.memory->layout().block_bytes;
+  const PublishResult result =
+      state.store->Publish(publish, {state.memory->Block(block), static_cast<size_t>(size_bytes)});
+  if (result == PublishResult::kQueued) s.counters.disk_write_bytes += size_bytes;
 }
 
-void KeepHit(EngineState& state, const Sequence& s) {
+void KeepHit(EngineState& state, Sequence& s) {
   const int32_t hit = s.cache.write_from / kBlockTokens;
   if (hit == 0 || !Persists(state, s)) return;
   const std::span<const BlockKey> keys(s.cache.chain.keys().data(), static_cast<size_t>(hit));

@@ -9,10 +9,10 @@ namespace deepinfer {
 
 // Offers block i of the sequence, complete in the pool, to the store. Nothing happens without a
 // store, for requests that stay in memory, and for blocks that are stored already.
-void StoreBlock(EngineState& state, const Sequence& s, int32_t i);
+void StoreBlock(EngineState& state, Sequence& s, int32_t i);
 
 // After admission: marks the stored blocks of the hit as used, and offers those that are in memory
 // only, so that the chain has no gap.
-void KeepHit(EngineState& state, const Sequence& s);
+void KeepHit(EngineState& state, Sequence& s);
 
 }  // namespace deepinfer

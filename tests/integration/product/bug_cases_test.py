@@ -456,6 +456,55 @@ class BugCases(unittest.TestCase):
                 self.assertEqual(counted, usage["input_tokens"] + usage["cache_read_input_tokens"] +
                                  usage["cache_creation_input_tokens"])
 
+    # --- G and L: images, which the served model does not take
+
+    def image_bodies(self, url):
+        """One image in the form of each dialect: by address, or as a data URL."""
+        data = url.split("base64,")[-1]
+        source = ({"type": "base64", "media_type": "image/png", "data": data}
+                  if url.startswith("data:") else {"type": "url", "url": url})
+        return (
+            (CHAT, {**chat("x"), "messages": [{"role": "user", "content": [
+                {"type": "text", "text": "What is this?"},
+                {"type": "image_url", "image_url": {"url": url}}]}]}),
+            (MESSAGES, {"model": "deepinfer-tiny", "max_tokens": 5, "messages": [
+                {"role": "user", "content": [{"type": "image", "source": source}]}]}),
+            (RESPONSES, {"model": "deepinfer-tiny", "input": [
+                {"type": "message", "role": "user", "content": [
+                    {"type": "input_image", "image_url": url}]}]}))
+
+    def expect_refused(self, path, body):
+        for stream in (False, True):
+            error = self.post(path, {**body, "stream": stream}, 400)["error"]
+            self.assertEqual(error["type"], "invalid_request_error")
+            self.assertIn("does not take images", error["message"])
+
+    def test_G05_anImageUrlThatWouldFailIsRefusedAndNeverFetched(self):
+        with socket.create_server(("127.0.0.1", 0)) as host:  # would answer 403
+            url = "http://127.0.0.1:%d/picture.png" % host.getsockname()[1]
+            refused = self.metric("errors_total", code="unsupported_parameter")
+            internal = self.metric("errors_total", code="server_error")
+            for path, body in self.image_bodies(url):
+                self.expect_refused(path, body)
+            self.assertEqual(self.metric("errors_total", code="unsupported_parameter"), refused + 6)
+            self.assertEqual(self.metric("errors_total", code="server_error"), internal)
+            host.setblocking(False)
+            with self.assertRaises(BlockingIOError):
+                host.accept()
+        for path, body in self.image_bodies("file:///etc/passwd"):
+            self.assertIn("error", self.post(path, body, 400))
+        self.expect_alive()
+
+    def test_L02_imagesAreRefusedBeforeAnythingIsDecoded(self):
+        png = "iVBORw0KGgoAAAANSUhEUgAAAAQAAAADCAIAAAA7ljmRAAAAFElEQVR4nGPU4DrBAANMDEgAhQMAJB4BAC9G2xQAAAAASUVORK5CYII="
+        bomb = "iVBORw0KGgoAAAANSUhEUn//////////CAIAAAA" + "A" * 400_001  # says 2^31 pixels a side
+        for data in (png, bomb):
+            for path, body in self.image_bodies("data:image/png;base64," + data):
+                self.expect_refused(path, body)
+        for path, body in self.image_bodies("data:image/png;base64,!!"):
+            self.assertIn("base64", self.post(path, body, 400)["error"]["message"])
+        self.expect_alive()
+
     # --- K: speculative decoding
 
     def test_K05_aToolLoopGivesTheSameTokensWithAndWithoutDrafts(self):

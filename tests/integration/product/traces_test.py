@@ -4,7 +4,10 @@ gone or refuses holds nobody."""
 import http.client
 import http.server
 import json
+import os
 import pathlib
+import ssl
+import subprocess
 import tempfile
 import threading
 import time
@@ -21,7 +24,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 class Collector:
     """A server for POST /v1/traces; keeps the spans it accepts. `answer` makes the status."""
 
-    def __init__(self, answer=lambda: 200):
+    def __init__(self, answer=lambda: 200, tls=None):
         self.spans = []
         self.posts = 0
         self.condition = threading.Condition()
@@ -51,9 +54,13 @@ class Collector:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None  # a client that does not trust it goes away
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
-        self.url = "http://127.0.0.1:%d/v1/traces" % self.server.server_address[1]
+        self.url = "%s:%d/v1/traces" % ("https://localhost" if tls else "http://127.0.0.1",
+                                        self.server.server_address[1])
 
     def wait(self, found):
         with self.condition:
@@ -197,11 +204,37 @@ class Traces(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_endpoints_that_cannot_be_used_end_the_start(self):
-        for endpoint in ("https://127.0.0.1:4318", "127.0.0.1:4318", "http://", "http://x:port/"):
+        for endpoint in ("ftp://127.0.0.1:4318", "127.0.0.1:4318", "http://", "https://x:port/"):
             done = support.run("serve", support.DEMO_MODEL, "--port", "0",
                                "--otlp-traces-endpoint", endpoint)
             self.assertNotEqual(done.returncode, 0, endpoint)
-            self.assertIn(b"http://", done.stderr, endpoint)
+            self.assertIn(b"http[s]://", done.stderr, endpoint)
+
+    def test_a_collector_over_tls_must_show_who_it_is(self):
+        with tempfile.TemporaryDirectory() as folder:
+            certificate, key = pathlib.Path(folder) / "c.pem", pathlib.Path(folder) / "k.pem"
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                            "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                            "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout",
+                            key, "-out", certificate], check=True, capture_output=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            collector = Collector(tls=context)
+            self.addCleanup(collector.close)
+            with Server("--otlp-traces-endpoint", collector.url,
+                        env={"SSL_CERT_FILE": str(certificate)}) as server:
+                request(server, "POST", CHAT, chat(max_tokens=1),
+                        {"traceparent": "00-%s-%s-01" % (TRACE, PARENT), "tracestate": "a=1,b=2"})
+                collector.wait(lambda c: len(c.spans) >= 1)
+                root = next(s for s in collector.spans if s["name"] == "llm_request")
+                self.assertEqual((root["traceId"], root["traceState"]), (TRACE, "a=1,b=2"))
+            # One that nobody vouches for gets nothing.
+            with Server("--otlp-traces-endpoint", collector.url,
+                        env={"SSL_CERT_FILE": os.devnull}) as server:
+                posts = collector.posts
+                request(server, "POST", CHAT, chat(max_tokens=1))
+                server.wait_event("traces.export_failed")
+                self.assertEqual(collector.posts, posts)
 
 
 if __name__ == "__main__":

@@ -428,7 +428,8 @@ TEST_F(HttpServerTest, ConnectionsOverTheLimitGet503) {
 }
 
 TEST_F(HttpServerTest, ServesAUnixSocket) {
-  options_.uds_path = ::testing::TempDir() + "deepinfer_http_test.sock";
+  const TempDir folder;
+  options_.uds_path = folder.File("http.sock");
   Start();
   TestClient client(options_.uds_path);
   EXPECT_EQ(client.Request("POST", "/a", "u")->body, "POST u");

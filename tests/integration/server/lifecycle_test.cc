@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "integration/server/server_fixture.h"
+#include "support/temp_dir.h"
 #include "support/wait_until.h"
 
 namespace deepinfer {
@@ -296,14 +297,10 @@ TEST_F(LifecycleTest, StopCancelsWhatRuns) {
 }
 
 TEST_F(LifecycleTest, KeyConcurrencyIsLimitedAndGivenBack) {
-  const std::string path = ::testing::TempDir() + "deepinfer_lifecycle_keys";
-  FILE* file = std::fopen(path.c_str(), "w");
-  ASSERT_NE(file, nullptr);
-  std::fputs(R"({"keys":[{"name":"a","key":"k","max_concurrent_requests":1,)"
-             R"("models":["test-model"]},{"name":"b","key":"other","models":["none"]}]})",
-             file);
-  std::fclose(file);
-  options_.api_key_file = path;
+  const TempDir folder;
+  options_.api_key_file = folder.Write(
+      "keys.json", R"({"keys":[{"name":"a","key":"k","max_concurrent_requests":1,)"
+                   R"("models":["test-model"]},{"name":"b","key":"other","models":["none"]}]})");
   Start();
   worker_->Hold();
   TestClient first(port());

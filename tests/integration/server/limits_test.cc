@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <thread>
 
 #include "integration/server/server_fixture.h"
+#include "support/temp_dir.h"
 
 namespace deepinfer {
 namespace {
@@ -31,9 +31,8 @@ class LimitsTest : public ServerTest {
     Start();
   }
   void StartWithKeys(std::string_view keys) {
-    const std::string path = ::testing::TempDir() + "deepinfer_limits_keys";
-    std::ofstream(path) << R"({"keys":[)" << keys << "]}";
-    options_.api_key_file = path;
+    options_.api_key_file =
+        folder_.Write("keys.json", std::string(R"({"keys":[)").append(keys) + "]}");
     Start();
   }
   // Tokens that came out once no more do.
@@ -51,6 +50,9 @@ class LimitsTest : public ServerTest {
     }
     return worker_->outstanding() == 0;
   }
+
+ private:
+  const TempDir folder_;
 };
 
 TEST_F(LimitsTest, AClientThatDoesNotReadStopsItsOwnRequestOnly) {

@@ -48,6 +48,7 @@ EngineRequest FullRequest() {
   r.forced_ids = {12};
   r.forced_accepts = {0, 3};
   r.cache_retention.persist = false;
+  r.cache_retention.kept_tokens = 384;
   r.cache_retention.retention = RetentionClass::kAgent;
   r.cache_retention.tenant_tag = 0x8000'0000'0000'0001;
   r.cache_retention.max_lifetime_hours = 5;

@@ -133,6 +133,18 @@ TEST(LedgerCheck, FindsEveryBrokenInvariant) {
       {"negative", [](LedgerRecord& r) { r.tokens.wasted = -1; }},
       {"first_token", [](LedgerRecord& r) { r.time.first_token = 1; }},
       {"closed", [](LedgerRecord& r) { r.time.closed = 2; }},
+      {"kv_load_end",
+       [](LedgerRecord& r) {
+         r.time.kv_load_start = *r.time.prefill_start;
+         r.time.kv_load_end = *r.time.admitted;
+       }},
+      {"transfer_end",
+       [](LedgerRecord& r) {
+         r.time.transfer_start = *r.time.prefill_end;
+         r.time.transfer_end = *r.time.prefill_start;
+       }},
+      {"device_ns.decode is negative",
+       [](LedgerRecord& r) { r.resource.decode_device_ns = -1; }},
       {"revenue", [](LedgerRecord& r) { ++r.revenue.output; }},
       {"price_window", [](LedgerRecord& r) { r.price_window = PriceWindow::kOffPeak; }},
       {"revenue", [](LedgerRecord& r) { r.outcome.http_status = 500; }},
@@ -158,9 +170,34 @@ TEST(LedgerCheck, AWorkIdIsQualifiedOnce) {
   LedgerCheck check;
   ParsedLine line = ParseLedgerLine(FormatLedgerLine(Priced())).value();
   line.ledger.qualified = true;
+  line.ledger.quality = "pass";
+  line.ledger.why_not.clear();
   EXPECT_TRUE(check.Take("a:1", line).ok());
   line.ledger.attempt_id = "other";
-  EXPECT_FALSE(check.Take("a:2", line).ok());
+  EXPECT_NE(check.Take("a:2", line).message().find("a:1"), std::string::npos);
+}
+
+TEST(LedgerCheck, AnOutcomeMustFitItsReasons) {
+  const ParsedLine good = ParseLedgerLine(FormatLedgerLine(Priced())).value();
+  const auto check = [&](const auto& fault) {
+    ParsedLine line = good;
+    fault(line.ledger);
+    return LedgerCheck().Take("a:1", line);
+  };
+  EXPECT_FALSE(check([](LedgerLine& line) { line.why_not.clear(); }).ok());
+  EXPECT_FALSE(check([](LedgerLine& line) { line.qualified = true; }).ok());
+  const auto qualified = [&](const auto& fault) {
+    return check([&](LedgerLine& line) {
+      line.qualified = true;
+      line.quality = "pass";
+      line.why_not.clear();
+      fault(line);
+    });
+  };
+  EXPECT_TRUE(qualified([](LedgerLine&) {}).ok());
+  EXPECT_FALSE(qualified([](LedgerLine& line) { line.quality = "fail"; }).ok());
+  EXPECT_FALSE(qualified([](LedgerLine& line) { line.slo_met = false; }).ok());
+  EXPECT_FALSE(qualified([](LedgerLine& line) { line.outcome.cancelled_by = "client"; }).ok());
 }
 
 TEST(Revenue, OnlyWhatTheClientGotIsEarned) {

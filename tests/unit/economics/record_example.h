@@ -41,7 +41,9 @@ inline LedgerRecord ExampleRecord() {
   r.tokens.content = 198;
   r.tokens.control = 2;
   r.stream = {.num_chunks = 167, .itl_us = {{1000, 2000, 3000, 4567}}, .stalls_over_1s = 0};
-  r.client_bytes = 4096;
+  r.resource.client_bytes = 4096;
+  r.resource.prefill_device_ns = 12'000'000;
+  r.resource.decode_device_ns = 0;
   r.outcome.http_status = 200;
   r.outcome.finish_reason = "stop";
   return r;

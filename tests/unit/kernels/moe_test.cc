@@ -151,5 +151,44 @@ TEST_F(MoeTest, RouterHasTheBitsOfTheReference) {
   }
 }
 
+// Of the rows of one batch, in every backend: the bias of images decides for image rows alone.
+TEST_F(MoeTest, L01_ImageRowsTakeTheImageBias) {
+  constexpr int32_t kExperts = 64, kTopk = 6;
+  constexpr int64_t kRows = 200;
+  constexpr int32_t kRaised[] = {11, 50};
+  Random random(5);
+  std::vector<float> logits;
+  for (int64_t i = 0; i < kRows * kExperts; ++i) logits.push_back(4.0f * random.Uniform());
+  std::vector<float> bias(kExperts, 0.0f), bias_image(kExperts, 0.0f), raised = bias_image;
+  for (const int32_t expert : kRaised) raised[static_cast<size_t>(expert)] += 5.0f;
+  std::vector<uint8_t> is_image;
+  for (int64_t t = 0; t < kRows; ++t) is_image.push_back(t % 3 != 1);
+  const auto run = [&](Operators& ops, const std::vector<float>& of_images) {
+    std::vector<int32_t> experts(kRows * kTopk, -1);
+    std::vector<float> weights(experts.size());
+    ops.Route(kRows, logits.data(), bias.data(), of_images.data(), is_image.data(), kExperts, kTopk,
+              1.0f, 1.0f, experts.data(), weights.data());
+    return experts;
+  };
+  const auto check = [&](Operators& ops) {
+    const std::vector<int32_t> plain = run(ops, bias_image), with_bias = run(ops, raised);
+    for (int64_t t = 0; t < kRows; ++t) {
+      const auto begin = t * kTopk, end = begin + kTopk;
+      const std::span chosen(with_bias.data() + begin, kTopk);
+      if (is_image[static_cast<size_t>(t)] == 0) {
+        EXPECT_TRUE(
+            std::equal(chosen.begin(), chosen.end(), plain.begin() + begin, plain.begin() + end))
+            << "text row " << t;
+        continue;
+      }
+      for (const int32_t expert : kRaised) {
+        EXPECT_NE(std::find(chosen.begin(), chosen.end(), expert), chosen.end()) << "row " << t;
+      }
+    }
+  };
+  check(*reference_);
+  ForEachBackend(2, check);
+}
+
 }  // namespace
 }  // namespace deepinfer::test

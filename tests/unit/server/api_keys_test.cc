@@ -2,15 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include "support/temp_dir.h"
 
 namespace deepinfer {
 namespace {
 
 std::string WriteFile(std::string_view text) {
-  const std::string path = ::testing::TempDir() + "deepinfer_api_keys_test";
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
+  static const TempDir folder;
+  return folder.Write("keys", text);
 }
 
 TEST(ApiKeys, FindsKeysGivenAsFlags) {

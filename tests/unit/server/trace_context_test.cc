@@ -9,6 +9,18 @@ namespace {
 
 constexpr std::string_view kWhole = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+TEST(TraceContext, AStateIsPassedOnWholeOrNotAtAll) {
+  for (const char* whole : {"a=1", "vendor@x=t61rcWkgMzE,b=2", "a=1,,b=2", "a=1, b=2"}) {
+    EXPECT_EQ(CheckTracestate(whole), whole);
+  }
+  std::string many;
+  for (int i = 0; i < 33; ++i) many += "k" + std::to_string(i) + "=v,";
+  for (const std::string& bad : {std::string(""), std::string("a"), std::string("=1"),
+                                 std::string("a=\x01"), many, "a=" + std::string(600, 'x')}) {
+    EXPECT_EQ(CheckTracestate(bad), "") << bad;
+  }
+}
+
 TEST(TraceContext, ReadsAndWritesTheHeader) {
   TraceContext context = ParseTraceparent(kWhole);
   EXPECT_EQ(context.trace_id, "0af7651916cd43dd8448eb211c80319c");

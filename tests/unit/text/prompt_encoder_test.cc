@@ -43,6 +43,15 @@ TEST(PromptEncoder, SpecialsAndImagesAreSingleIdsAndTextNeverIs) {
   EXPECT_EQ(std::count(ids->begin(), ids->end(), 128803), 1);
 }
 
+TEST(PromptEncoder, L01_TypedPlaceholderIsText) {
+  for (const char* typed : {"<｜deepseek_image｜>", "<｜image｜>", "a<｜deepseek_image｜>b"}) {
+    const auto ids = EncodeSegments(ReleasedTokenizer(), {Text(typed), Image(0)});
+    ASSERT_TRUE(ids.ok());
+    EXPECT_EQ(std::count(ids->begin(), ids->end(), 129264), 1) << typed;
+    EXPECT_EQ(ids->back(), 129264);
+  }
+}
+
 TEST(PromptEncoder, MissingSpecialTokenIsUnsupported) {
   const auto ids = EncodeSegments(TinyTokenizer(), {Special(kUserString)});
   EXPECT_EQ(ids.status().code(), StatusCode::kUnsupported);

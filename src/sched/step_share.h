@@ -1,0 +1,17 @@
+// What each request of a step owes for the time that the step kept the device (docs/economics.md
+// section 3, "step-share-v1").
+// Thread rule: pure function.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace deepinfer {
+
+// Parts of `total` in proportion to the weights, which add up to it exactly: rounded down, then the
+// largest remainders get one more each, the lower index first where they are equal. All zero where
+// no weight is positive. Preconditions: total >= 0, no weight is negative.
+std::vector<int64_t> DivideExactly(int64_t total, std::span<const int64_t> weights);
+
+}  // namespace deepinfer
