@@ -173,6 +173,25 @@ def measure_hang(rows):
     rows.append(("7", "decode worker hangs: answers that differ", "0", sum(r[0] for r in results)))
 
 
+def measure_partition(rows):
+    from faulty_network import TO_PEER, TO_WORKER, FarGateway
+    known, wrong = [], 0
+    for _ in range(OPTIONS.rounds):
+        with Cluster(*TWO_OF_EACH) as cluster, FarGateway(cluster) as gateway:
+            streams = start(gateway.port)
+            wait_for(lambda: all(s.events >= 4 or s.error for s in streams))
+            lost = gateway.count("worker.lost")
+            proxy = gateway.proxies[busiest(cluster, "decode")["name"]]
+            begin = time.time()
+            proxy.hold(TO_WORKER, TO_PEER)
+            wait_for(lambda: gateway.count("worker.lost") > lost)
+            known.append(time.time() - begin)
+            wrong += check(streams)
+            proxy.release()
+    rows.append(("7", "partition known after", "4 s", "%.2f s" % max(known)))
+    rows.append(("7", "decode worker cut off: answers that differ", "0", wrong))
+
+
 def measure_aborts(rows):
     delays = []
     with Cluster(*TWO_OF_EACH) as cluster:
@@ -386,6 +405,7 @@ def measure_bad_requests(rows):
 MEASUREMENTS = {
     "aborts": measure_aborts, "prefill": measure_prefill_killed, "decode": measure_decode_killed,
     "gateway": measure_gateway_killed, "registry": measure_registry, "hang": measure_hang,
+    "partition": measure_partition,
     "drain": measure_drain, "restart": measure_restart, "burst": measure_burst,
     "classes": measure_classes, "router": measure_router, "bad": measure_bad_requests,
 }

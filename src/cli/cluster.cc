@@ -38,6 +38,15 @@ class ClusterCommand final : public Command {
         ->capture_default_str();
     up_->add_option("--kv-dir", up_options_.kv_dir,
                     "Folder of a persistent cache that all workers share; default: none");
+    up_->add_option(
+           "--start-limit", up_options_.start_limit_s,
+           "Seconds for new workers of a restart to become ready; then they are taken back")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
+    up_->add_option("--leave-limit", up_options_.leave_limit_s,
+                    "Seconds for old workers of a restart to end; then they are killed")
+        ->check(CLI::Range(1, 86400))
+        ->capture_default_str();
     up_->add_option("--prefill-flag", up_options_.prefill_flags,
                     "Passed on to every worker that runs prompts, as "
                     "--prefill-flag=--hand-off=tail; may repeat");

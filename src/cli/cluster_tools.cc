@@ -259,10 +259,10 @@ Status ClusterUp(const ClusterUpOptions& in) {
     DI_ASSIGN_OR_RETURN(port, FreePort(options.host));
   }
   StopSignals signals;
-  LocalCluster cluster(dir);
+  LocalCluster cluster(dir, std::chrono::seconds(options.leave_limit_s));
   const SteadyClock clock;
   DI_ASSIGN_OR_RETURN(const SecurityPtr security, options.tls.Load());
-  RollingRestart restart(&cluster, security, &clock);
+  RollingRestart restart(&cluster, security, std::chrono::seconds(options.start_limit_s), &clock);
   DI_RETURN_IF_ERROR(StartAll(options, fs::absolute(model), port, &cluster));
   for (const LocalProcess& p : cluster.processes()) {
     DI_RETURN_IF_ERROR(

@@ -22,6 +22,9 @@ struct ClusterUpOptions {
   std::string dir;
   int threads = 0;
   std::string kv_dir;  // of the persistent cache that all workers share; empty: none
+  // Of a rolling restart. Loading the weights of a large model takes minutes.
+  int64_t start_limit_s = 600;
+  int64_t leave_limit_s = 900;
   std::vector<std::string> worker_flags;
   std::vector<std::string> prefill_flags;  // for workers that run prompts
   std::vector<std::string> gateway_flags;

@@ -26,7 +26,6 @@ namespace {
 constexpr const char* kListFile = "cluster.json";
 constexpr std::chrono::seconds kLeastLife{1};  // before a process is started again
 constexpr std::chrono::milliseconds kLook{20};
-constexpr std::chrono::minutes kLeaveLimit{15};
 
 // In the child, between fork and exec: only calls that are safe there.
 [[noreturn]] void BecomeProcess(const char* binary, char* const* arguments, int log, pid_t parent) {
@@ -138,7 +137,7 @@ Status LocalCluster::Look() {
       p.pid = 0;
       list_is_old_ = true;
     }
-    if (p.pid != 0 && p.leaving && now - p.left > kLeaveLimit) kill(p.pid, SIGKILL);
+    if (p.pid != 0 && p.leaving && now - p.left > leave_limit_) kill(p.pid, SIGKILL);
     if (p.pid == 0 && !p.ended && !p.leaving && now - p.started >= kLeastLife) {
       status = Spawn(&p);
       list_is_old_ = list_is_old_ || status.ok();

@@ -31,8 +31,9 @@ struct LocalProcess {
 
 class LocalCluster {
  public:
-  // Logs, sockets and the list of processes are kept in dir, which is made.
-  explicit LocalCluster(std::filesystem::path dir) : dir_(std::move(dir)) {}
+  // Logs, sockets and the list of processes are kept in dir, which is made. leave_limit: of Leave.
+  LocalCluster(std::filesystem::path dir, std::chrono::seconds leave_limit)
+      : dir_(std::move(dir)), leave_limit_(leave_limit) {}
   ~LocalCluster();  // as Stop
 
   // Starts the process with its output in <dir>/<name>.log. unavailable when that fails.
@@ -44,7 +45,8 @@ class LocalCluster {
   static std::string LeavingName(const std::string& name) { return name + ".leaving"; }
   // Ends the new process of this name instead, and gives the old one its name again.
   void TakeBack(const std::string& name);
-  // Lets it end what it has, for 15 minutes; when it is gone nothing tells of it any more.
+  // Lets it end what it has, and kills it after that limit; when it is gone nothing tells of it any
+  // more.
   void Leave(const std::string& name);
 
   // Starts those again that died, at most once a second each. Writes the list when it changed.
@@ -65,6 +67,7 @@ class LocalCluster {
   Status WriteList() const;
 
   const std::filesystem::path dir_;
+  const std::chrono::seconds leave_limit_;
   std::vector<LocalProcess> processes_;
   bool list_is_old_ = false;
 };

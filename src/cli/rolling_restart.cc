@@ -23,8 +23,6 @@ namespace {
 constexpr const char* kRequestFile = "restart";
 constexpr const char* kResultFile = "restart.result";
 constexpr const char* kDone = "done";
-// Loading the weights of a large model takes minutes; draining, as long as a worker is told.
-constexpr std::chrono::minutes kStartLimit{10};
 constexpr std::chrono::minutes kAskLimit{60};
 constexpr std::chrono::milliseconds kLook{50};
 
@@ -61,9 +59,11 @@ void Remove(const fs::path& path) {
 
 }  // namespace
 
-RollingRestart::RollingRestart(LocalCluster* cluster, SecurityPtr security, const Clock* clock)
+RollingRestart::RollingRestart(LocalCluster* cluster, SecurityPtr security,
+                               std::chrono::seconds start_limit, const Clock* clock)
     : cluster_(cluster),
       security_(std::move(security)),
+      start_limit_(start_limit),
       clock_(clock),
       folder_(OpenFolder(cluster->PathOf(""))) {
   if (folder_ >= 0) (void)flock(folder_, LOCK_SH);
@@ -138,7 +138,7 @@ Status RollingRestart::StartGroup() {
                                                            WorkerInfo{}, link, clock_)});
     DI_RETURN_IF_ERROR(cluster_->Start(std::move(next)));
   }
-  deadline_ = std::chrono::steady_clock::now() + kStartLimit;
+  deadline_ = std::chrono::steady_clock::now() + start_limit_;
   phase_ = Phase::kStarting;
   return OkStatus();
 }

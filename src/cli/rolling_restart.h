@@ -19,7 +19,9 @@ namespace deepinfer {
 class RollingRestart {
  public:
   // cluster and clock are borrowed. What was asked of an earlier one in the folder is dropped.
-  RollingRestart(LocalCluster* cluster, SecurityPtr security, const Clock* clock);
+  // start_limit: for new workers to become ready.
+  RollingRestart(LocalCluster* cluster, SecurityPtr security, std::chrono::seconds start_limit,
+                 const Clock* clock);
   ~RollingRestart();
 
   // One look: begins what was asked for in the folder of the cluster, goes a step on. An error ends
@@ -44,6 +46,7 @@ class RollingRestart {
 
   LocalCluster* const cluster_;
   const SecurityPtr security_;
+  const std::chrono::seconds start_limit_;
   const Clock* const clock_;
   int folder_ = -1;  // locked for as long as somebody looks
   Phase phase_ = Phase::kIdle;

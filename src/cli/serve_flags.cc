@@ -272,6 +272,15 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
                 "The same for the time per output token, milliseconds; 0 = none")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  c->add_option("--tenant-budget", tenant_budget_,
+                "Compute seconds a second that the requests of one API key may use, as predicted: "
+                "what is beyond waits, or gets 429 where that takes too long; 0 = no limit")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  c->add_option("--tenant-burst", tenant_burst_s_,
+                "Compute seconds that a key without recent requests may use at once")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   Choice(c, "--metrics-compat", &metrics_compat_, {"vllm", "none"},
          "Also export the series under these names");
   c->add_option("--log-interval", log_interval_s_,
@@ -440,6 +449,8 @@ GatewayOptions ServeFlags::gateway_options() const {
   options.max_queued_requests = engine.max_queued_requests;
   options.ttft_slo_us = static_cast<int64_t>(ttft_slo_s_ * 1e6);
   options.tpot_slo_us = static_cast<int64_t>(tpot_slo_ms_ * 1e3);
+  options.tenant_budget = tenant_budget_;
+  options.tenant_burst_s = tenant_burst_s_;
   return options;
 }
 

@@ -91,6 +91,7 @@ struct ServeFlags {
   double timeout_s_ = 3600;
   double queue_timeout_s_ = 600;
   double ttft_slo_s_ = 0, tpot_slo_ms_ = 0;
+  double tenant_budget_ = 0, tenant_burst_s_ = GatewayOptions().tenant_burst_s;
   double ping_interval_s_ = 45;
   std::string cache_min_ttl_cap_, cache_max_ttl_cap_;
   int tensor_parallel_ = 1;

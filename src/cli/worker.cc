@@ -14,6 +14,7 @@
 #include "cli/tls_flags.h"
 #include "cluster/session.h"
 #include "cluster/worker_service.h"
+#include "transfer/self_test.h"
 
 namespace deepinfer {
 namespace {
@@ -100,6 +101,7 @@ class WorkerCommand final : public Command {
     options.revision = revision_;
     DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
     if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
+    if (role_ != "prefill") DI_RETURN_IF_ERROR(TestTransports(&options));
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
     service.OnDrainAsked([&](int64_t within_us) {
@@ -145,6 +147,35 @@ class WorkerCommand final : public Command {
   HandOffTransport Transport() const {
     if (transport_ == "shm") return HandOffTransport::kSharedMemory;
     return transport_ == "tcp" ? HandOffTransport::kTcp : HandOffTransport::kAuto;
+  }
+
+  // What takes states from others is tried out first. Without shared memory there is TCP, and the
+  // other way round where nobody asked for one of them.
+  static Status TestTransports(WorkerServiceOptions* options) {
+    HandOffTransport& transport = options->sender.transport;
+    const bool is_auto = transport == HandOffTransport::kAuto;
+    SelfTestOptions test;
+    test.host = options->data_host;
+    if (transport != HandOffTransport::kTcp) {
+      test.way = SelfTestWay::kSharedMemory;
+      const Status status = TestTransport(test);
+      if (!status.ok() && !is_auto) return status.Annotate("shared memory");
+      if (!status.ok()) {
+        Log(LogLevel::kWarning, "worker.transport_off", {{"transport", "shm"}, {"status", status}});
+        transport = HandOffTransport::kTcp;
+      }
+    }
+    // With certificates states of other machines come over the session.
+    if (options->sender.security != nullptr || transport == HandOffTransport::kSharedMemory) {
+      return OkStatus();
+    }
+    test.way = SelfTestWay::kTcp;
+    const Status status = TestTransport(test);
+    if (status.ok()) return status;
+    if (transport == HandOffTransport::kTcp) return status.Annotate("data connections");
+    Log(LogLevel::kWarning, "worker.transport_off", {{"transport", "tcp"}, {"status", status}});
+    transport = HandOffTransport::kSharedMemory;
+    return OkStatus();
   }
 
   // The second signal stops at once.

@@ -1,4 +1,4 @@
-// Owns live requests between the HTTP side and the workers: admission, routing, journal, recovery
+// Owns live requests between the HTTP side and the workers: admission, queue, journal, recovery
 // from lost workers, cancellation, drain (docs/cluster.md §4). With one in-process worker it is the
 // embedded server's whole cluster.
 // Thread rule: every method may be called from any thread.
@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,13 +17,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "cluster/admission_control.h"
+#include "cluster/gateway_counters.h"
 #include "cluster/live_request.h"
-#include "cluster/queue_forecast.h"
+#include "cluster/request_queue.h"
+#include "cluster/router.h"
 #include "cluster/worker.h"
 #include "cluster/worker_set.h"
-#include "sched/output_lengths.h"
-#include "sched/routing.h"
-#include "sched/shedding.h"
 
 namespace deepinfer {
 
@@ -37,15 +36,10 @@ struct GatewayOptions {
   // resource_exhausted. 0: nothing.
   int64_t ttft_slo_us = 0;
   int64_t tpot_slo_us = 0;
+  // What one tenant may use of the workers: compute seconds a second, and at once. 0: no limit.
+  double tenant_budget = 0;
+  double tenant_burst_s = 10;
   uint64_t random_seed = 0;  // of choices among equals; 0: drawn
-};
-
-struct GatewayCounters {
-  int64_t redispatched = 0;  // attempts after the first
-  int64_t migrated = 0;      // of these, with tokens the client already had
-  int64_t hand_offs = 0;     // attempts split between a prefill and a decode worker
-  int64_t adopted = 0;       // runs taken over from a gateway that was lost
-  int64_t shed = 0;          // requests refused because they would miss what is promised
 };
 
 class Gateway {
@@ -62,18 +56,18 @@ class Gateway {
     workers_.Follow(endpoints, make);
   }
 
-  // Same contract as Worker::Submit, after admission and routing. resource_exhausted also when the
-  // request would wait past its queue deadline. A worker that is lost is replaced by another one
-  // behind the sink's back. A request with a work id takes over the run that another gateway left;
-  // that may wait for a moment.
+  // Same contract as Worker::Submit, after admission and routing. A request for which no worker has
+  // credit waits here. resource_exhausted also when it would wait past its queue deadline. A worker
+  // that is lost is replaced by another one behind the sink's back. A request with a work id takes
+  // over the run that another gateway left; that may wait for a moment.
   Status Submit(EngineRequest request, TokenSink sink);
 
-  // When a refused request may try again: 1 to 60 seconds.
-  int32_t RetryAfterSeconds() const;
+  // When a refused request of the tenant may try again: 1 to 60 seconds.
+  int32_t RetryAfterSeconds(uint64_t tenant = 0) const;
 
   void Cancel(std::string_view request_id);
 
-  LoadReport Load() const;                           // summed over workers
+  LoadReport Load() const;                           // summed over workers and its own queue
   bool healthy() const;                              // some worker is; never waits
   std::vector<EngineStatistics> Statistics() const;  // one per worker
   std::vector<StoreStatistics> Stores() const;       // one per worker
@@ -88,51 +82,49 @@ class Gateway {
 
  private:
   using LivePtr = std::shared_ptr<LiveRequest>;
-  struct Candidates;
   struct Waiting {
     LivePtr request;
     int64_t since_us = 0;
   };
 
-  // Whether a request that nobody runs yet may wait and run.
-  Status CheckRoom(const EngineRequest& request);
-  // Where the request would run now; both null when nowhere.
-  LiveRequest::Placement Place(const LiveRequest& request);
-  // Whether it would keep what is promised to its class.
-  Status CheckPromise(const EngineRequest& request);
   // Takes over the run of the same work. not_found when there is none.
   Status Adopt(const LivePtr& request);
+  // Begins a request that nobody runs yet, or lets it wait.
+  Status Admit(const LivePtr& request);
+  // The first attempt: a worker that is lost just now leaves the choice among the others. busy: it
+  // must wait for credit.
+  Status DispatchFirst(const LivePtr& request, bool* busy);
   // Begins an attempt. unavailable when no worker takes it.
   Status Dispatch(const LivePtr& request);
-  // The first one: a worker that is lost just now leaves the choice among the others.
-  Status DispatchFirst(const LivePtr& request);
+  Status Send(const LivePtr& request, const LiveRequest::Placement& placement);
+  // Where the request runs whose prompt this one shares; both null when nowhere.
+  LiveRequest::Placement PlacementOfLeader(const LiveRequest& request);
+  std::optional<Router::Cost> CostOf(const LiveRequest& request) const;
   TokenSink SinkOf(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg);
   void OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg leg, TokenEvent event);
+  // Tells the router what became of its choice.
+  void NoteOutcome(LiveRequest::Outcome outcome, LiveRequest::Leg leg,
+                   const LiveRequest::Placement& placement, FinishReason finish, StatusCode code);
   void Forget(const LivePtr& request);
   // Ends a request that no worker runs.
   void End(const LivePtr& request, FinishReason reason, Status status);
 
-  // The keeper finds workers for requests that lost theirs, and sweeps.
+  // The keeper finds workers for requests that wait or lost theirs, and sweeps.
   void Keep();
   void RetryWaiting(int64_t now_us);
-
-  // Notes the state of the queue and returns the wait it means; nothing while unknown.
-  std::optional<double> ForecastWaitSeconds() const;
-  // Positions that a request of so many holds before it ends, if it ends as most did lately.
-  int64_t ExpectedTokens(const LiveRequest& request) const;
+  // Ends what waits in the queue for nothing, and sends what workers have credit for.
+  void ServeQueue(int64_t now_us);
+  void SendQueued(RequestQueue::Waiter waiter, const LiveRequest::Placement& placement,
+                  const std::optional<Router::Cost>& cost, int64_t now_us);
+  void LookAtQueue();  // soon
 
   const GatewayOptions options_;
   const Clock* const clock_;
   WorkerSet workers_;
   const WorkerInfo info_;
-  mutable std::mutex forecast_mutex_;
-  mutable QueueSum queues_;                  // under forecast_mutex_
-  mutable QueueForecast forecast_;           // under forecast_mutex_
-  Shedding ttft_shedding_;                   // under forecast_mutex_
-  Shedding tpot_shedding_;                   // under forecast_mutex_
-  OutputLengths output_lengths_;             // under forecast_mutex_
-  std::minstd_rand random_;                  // under forecast_mutex_
-  std::atomic<double> predicted_ttft_s_{0};  // of the last request that was refused
+  Router router_;
+  AdmissionControl admission_;
+  RequestQueue queue_;
   std::atomic<bool> draining_{false};
 
   mutable std::mutex mutex_;  // never held while a worker or a sink is called
@@ -140,8 +132,10 @@ class Gateway {
   std::unordered_map<std::string, LivePtr> live_;
   std::vector<LivePtr> lost_;  // their worker, just now
   GatewayCounters counters_;
+  bool queue_changed_ = false;
   bool stop_ = false;
-  std::vector<Waiting> waiting_;  // for another worker; keeper only
+  std::vector<Waiting> waiting_;     // for another worker; keeper only
+  int64_t no_worker_since_us_ = -1;  // for the queue, < 0: there is one; keeper only
   std::thread keeper_;
 };
 

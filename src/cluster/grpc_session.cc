@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <cluster.grpc.pb.h>
+#include "cluster/grpc_deadline.h"
 #include "cluster/session.h"
 
 namespace deepinfer {
@@ -235,7 +236,7 @@ Result<std::unique_ptr<Session>> DialSession(const std::string& endpoint,
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   if (security != nullptr) args.SetSslTargetNameOverride(kSecureName);
   const auto channel = grpc::CreateCustomChannel(endpoint, ChannelCredentialsOf(security), args);
-  if (!channel->WaitForConnected(std::chrono::system_clock::now() + limit)) {
+  if (!channel->WaitForConnected(DeadlineIn(limit))) {
     return Unavailable("no connection to " + endpoint);
   }
   return std::unique_ptr<Session>(new ClientSession(channel));

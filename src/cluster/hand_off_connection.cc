@@ -12,18 +12,18 @@ namespace deepinfer {
 namespace {
 
 constexpr std::chrono::milliseconds kDialLimit{1000};
-constexpr std::chrono::seconds kGreetLimit{10};
+constexpr std::chrono::milliseconds kStopLook{20};
 
 }  // namespace
 
 Result<std::shared_ptr<HandOffConnection>> HandOffConnection::Dial(const std::string& endpoint,
                                                                    const WorkerInfo& own,
-                                                                   const SecurityPtr& security) {
+                                                                   const DialOptions& options) {
   DI_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                      DialSession(endpoint, kDialLimit, security));
+                      DialSession(endpoint, kDialLimit, options.security));
   std::shared_ptr<HandOffConnection> connection(
       new HandOffConnection(endpoint, own.incarnation, std::move(session)));
-  DI_RETURN_IF_ERROR(connection->Greet(own));
+  DI_RETURN_IF_ERROR(connection->Greet(own, options));
   return connection;
 }
 
@@ -40,10 +40,14 @@ HandOffConnection::~HandOffConnection() {
   reader_.join();
 }
 
-Status HandOffConnection::Greet(const WorkerInfo& own) {
+Status HandOffConnection::Greet(const WorkerInfo& own, const DialOptions& options) {
   session_->Send(MakeHello(own.incarnation, std::string(WorkerRoleName(own.role)), own));
+  const auto deadline = std::chrono::steady_clock::now() + options.greet_limit;
   std::unique_lock lock(mutex_);
-  greeted_.wait_for(lock, kGreetLimit, [this] { return refused_.has_value() || lost(); });
+  while (!greeted_.wait_for(lock, kStopLook, [this] { return refused_.has_value() || lost(); })) {
+    if (options.stopped()) return Cancelled("nobody waits for worker " + endpoint_);
+    if (std::chrono::steady_clock::now() > deadline) break;
+  }
   if (!refused_) return Unavailable("worker " + endpoint_ + " does not answer");
   if (refused_->empty()) return OkStatus();
   return Unavailable("worker " + endpoint_ + " refuses the pair: " + *refused_);

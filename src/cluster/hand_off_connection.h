@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,10 +40,16 @@ class HandOffConnection {
     virtual void OnLost(const Status& why) = 0;
   };
 
-  // own says what the peer must fit to. unavailable: out of reach, or it refuses the pair.
+  struct DialOptions {
+    SecurityPtr security;
+    std::chrono::milliseconds greet_limit;  // for the first word of the peer
+    std::function<bool()> stopped;          // true: nobody waits for it any more
+  };
+  // own says what the peer must fit to. unavailable: out of reach, or it refuses the pair;
+  // cancelled: stopped.
   static Result<std::shared_ptr<HandOffConnection>> Dial(const std::string& endpoint,
                                                          const WorkerInfo& own,
-                                                         const SecurityPtr& security);
+                                                         const DialOptions& options);
   ~HandOffConnection();  // not on a thread that calls listeners
 
   const WorkerInfo& peer() const { return peer_; }
@@ -57,7 +65,7 @@ class HandOffConnection {
  private:
   HandOffConnection(std::string endpoint, uint64_t own_incarnation,
                     std::unique_ptr<Session> session);
-  Status Greet(const WorkerInfo& own);
+  Status Greet(const WorkerInfo& own, const DialOptions& options);
   void Read();
   void OnMessage(const wire::Message& message);  // under the lock
   Listener* Find(uint64_t ticket) const;

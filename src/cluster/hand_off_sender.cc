@@ -1,11 +1,18 @@
 #include "cluster/hand_off_sender.h"
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
 
 namespace deepinfer {
+
+namespace {
+
+constexpr std::chrono::milliseconds kStopLook{20};
+
+}  // namespace
 
 HandOffSender::HandOffSender(HandOffSenderOptions options, WorkerInfo own, const Clock* clock)
     : options_(std::move(options)), own_(std::move(own)), clock_(clock) {}
@@ -41,7 +48,7 @@ void HandOffSender::Cancel(const std::string& run) {
 
 bool HandOffSender::IsIdle(Link* link, int64_t now_us) const {
   const std::unique_lock lock(link->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!lock.owns_lock() || link->dialling) return false;
   const bool used = link->connection != nullptr && link->connection.use_count() > 1;
   if (used) {
     link->idle_since_us = 0;
@@ -73,7 +80,8 @@ void HandOffSender::Sweep() {
   for (const auto& transfer : over) transfer->Join();
 }
 
-Result<std::shared_ptr<HandOffConnection>> HandOffSender::Connect(const std::string& endpoint) {
+Result<std::shared_ptr<HandOffConnection>> HandOffSender::Connect(
+    const std::string& endpoint, const std::function<bool()>& stopped) {
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(mutex_);
@@ -81,10 +89,29 @@ Result<std::shared_ptr<HandOffConnection>> HandOffSender::Connect(const std::str
     if (known == nullptr) known = std::make_shared<Link>();
     link = known;
   }
-  const std::lock_guard lock(link->mutex);
-  if (link->connection == nullptr || link->connection->lost()) {
-    DI_ASSIGN_OR_RETURN(link->connection,
-                        HandOffConnection::Dial(endpoint, own_, options_.security));
+  std::unique_lock lock(link->mutex);
+  while (link->connection == nullptr || link->connection->lost()) {
+    if (stopped()) return Cancelled("the hand-off was stopped");
+    if (link->dialling) {
+      // One dials for all: a worker that is silent takes the same time from everybody.
+      const uint64_t before = link->num_dials;
+      const auto is_over = [&] { return link->num_dials != before; };
+      if (!link->changed.wait_for(lock, kStopLook, is_over)) continue;
+      // Whoever dialled may have given up for reasons of its own.
+      if (link->failure.ok() || link->failure.code() == StatusCode::kCancelled) continue;
+      return link->failure;
+    }
+    link->dialling = true;
+    lock.unlock();
+    Result<std::shared_ptr<HandOffConnection>> dialled =
+        HandOffConnection::Dial(endpoint, own_, {options_.security, options_.greet_limit, stopped});
+    lock.lock();
+    link->dialling = false;
+    ++link->num_dials;
+    link->failure = dialled.status();
+    if (dialled.ok()) link->connection = *std::move(dialled);
+    link->changed.notify_all();
+    if (!link->failure.ok()) return link->failure;
   }
   return link->connection;
 }

@@ -4,6 +4,8 @@
 // Thread rule: any thread. Owner: WorkerService.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +27,11 @@ struct HandOffSenderOptions {
   SecurityPtr security;
   // A connection that nobody used for so long is closed: a worker may be gone for good.
   int64_t idle_connection_us = 60'000'000;
+  // As for gateways: a worker that says nothing for so long hangs (docs/cluster.md §5).
+  std::chrono::milliseconds greet_limit{3000};
+  // Whether the prompts of this worker get on: what waits for one that does not is given up by the
+  // other side. Empty: they always do.
+  std::function<bool()> gets_on;
   // Wraps the way that bytes take; empty but in tests of faults.
   std::function<std::unique_ptr<ExtentPath>(std::unique_ptr<ExtentPath>)> wrap_path;
 };
@@ -50,7 +57,10 @@ class HandOffSender {
   // For transfers.
   const HandOffSenderOptions& options() const { return options_; }
   const WorkerInfo& own() const { return own_; }
-  Result<std::shared_ptr<HandOffConnection>> Connect(const std::string& endpoint);
+  // The session with a worker, dialled by the first that needs it. cancelled: soon after `stopped`
+  // says so.
+  Result<std::shared_ptr<HandOffConnection>> Connect(const std::string& endpoint,
+                                                     const std::function<bool()>& stopped);
   void NoteStart(std::shared_ptr<HandOffTransfer> transfer);
   // completed: its prompt was done.
   void NoteEnd(const HandOffTransfer& transfer, const Status& status, int64_t size_bytes,
@@ -59,8 +69,12 @@ class HandOffSender {
 
  private:
   struct Link {
-    std::mutex mutex;  // held while it is dialled
+    std::mutex mutex;
+    std::condition_variable changed;
     std::shared_ptr<HandOffConnection> connection;
+    bool dialling = false;
+    uint64_t num_dials = 0;     // that are over
+    Status failure;             // of the last one
     int64_t idle_since_us = 0;  // 0: it is in use
   };
   // True when the link can go. Only the table refers to it.

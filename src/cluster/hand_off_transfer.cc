@@ -183,10 +183,12 @@ void HandOffTransfer::Work() {
     // Nothing of it is sent any more, and no pin outlives it.
     push_.Stop(status);
     push_.LetGoAll();
+    const bool may_use_store = MayUseStore();
+    if (!may_use_store) LoseHope(status);
     if (const Status prompt = WaitForPrompt(); !prompt.ok()) {
       status = prompt;
-    } else if (const Status stored = UseStore(); stored.code() != StatusCode::kUnsupported) {
-      status = stored;
+    } else if (may_use_store) {
+      status = UseStore();
     }
   }
   Finish(status);
@@ -195,7 +197,8 @@ void HandOffTransfer::Work() {
 Status HandOffTransfer::Converse(HandOffProfile profile) {
   const bool moves_state = profile != HandOffProfile::kStore;
   if (!moves_state) DI_RETURN_IF_ERROR(WaitForPrompt());
-  DI_ASSIGN_OR_RETURN(connection_, sender_->Connect(target_.endpoint));
+  DI_ASSIGN_OR_RETURN(connection_,
+                      sender_->Connect(target_.endpoint, [this] { return stopped(); }));
   connection_->Add(run(), this);
   const Status status = [&]() -> Status {
     DI_ASSIGN_OR_RETURN(const wire::Ticket ticket, Reserve(connection_.get(), profile));
@@ -280,6 +283,8 @@ Status HandOffTransfer::PushState(HandOffConnection* connection, const wire::Tic
   to.path = path.get();
   to.announce = [&](const Extent& extent) { connection->Send(ExtentMessage(extent)); };
   to.idle = [&] {
+    // The lease of a prompt that stands still ends: its answer may begin elsewhere.
+    if (options.gets_on && !options.gets_on()) return;
     wire::Message message;
     message.mutable_renew()->set_ticket(ticket.ticket());
     connection->Send(std::move(message));
@@ -328,15 +333,38 @@ void HandOffTransfer::Release(HandOffConnection* connection) {
   connection->Send(std::move(message));
 }
 
-Status HandOffTransfer::UseStore() {
+bool HandOffTransfer::MayUseStore() const {
   const WorkerInfo& own = sender_->own();
   const bool shares =
       connection_ != nullptr && !own.kv_root.empty() && connection_->peer().kv_root == own.kv_root;
-  if (!shares || target_.profile != HandOffProfile::kFull) return Unsupported("no shared store");
+  if (!shares || target_.profile != HandOffProfile::kFull) return false;
+  const std::lock_guard lock(mutex_);
+  // The other side has decided what becomes of the request.
+  return committed_ == nullptr;
+}
+
+void HandOffTransfer::LoseHope(const Status& why) {
   {
     const std::lock_guard lock(mutex_);
-    // The other side has decided what becomes of the request.
-    if (committed_ != nullptr) return Unsupported("it was refused");
+    if (last_ || !stopped_.ok()) return;
+    failure_ = why;
+  }
+  if (on_hopeless_) on_hopeless_();
+}
+
+Status HandOffTransfer::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool HandOffTransfer::stopped() const {
+  const std::lock_guard lock(mutex_);
+  return !stopped_.ok();
+}
+
+Status HandOffTransfer::UseStore() {
+  {
+    const std::lock_guard lock(mutex_);
     lost_ = OkStatus();
   }
   return Converse(HandOffProfile::kStore);

@@ -47,6 +47,12 @@ class HandOffTransfer final : public StateSink,
   HandOffTransfer(HandOffSender* sender, HandOffTarget target);
   ~HandOffTransfer() override;
 
+  // Called when the hand-off has failed for good before its prompt is done: the rest of the prompt
+  // is of no use here. Before the first call of anything else.
+  void WhenHopeless(std::function<void()> callback) { on_hopeless_ = std::move(callback); }
+  // Why it was; ok while there is hope.
+  Status failure() const;
+
   const HandOffTarget& target() const { return target_; }
   std::string run() const { return RunName(target_.request_id, target_.attempt); }
 
@@ -69,8 +75,12 @@ class HandOffTransfer final : public StateSink,
   void Start();
   void Work();
   Status PushState(HandOffConnection* connection, const wire::Ticket& ticket);
-  // The first token alone, after the push failed.
+  // After the push failed: whether the first token could move alone, and its move.
+  bool MayUseStore() const;
   Status UseStore();
+  // Nobody can use the prompt.
+  void LoseHope(const Status& why);
+  bool stopped() const;
   Status Converse(HandOffProfile profile);
   Result<wire::Ticket> Reserve(HandOffConnection* connection, HandOffProfile profile);
   Status Commit(HandOffConnection* connection, const wire::Ticket& ticket, HandOffProfile profile);
@@ -93,6 +103,7 @@ class HandOffTransfer final : public StateSink,
 
   HandOffSender* const sender_;
   const HandOffTarget target_;
+  std::function<void()> on_hopeless_;
   ExtentPush push_;
 
   mutable std::mutex mutex_;
@@ -106,6 +117,7 @@ class HandOffTransfer final : public StateSink,
   bool parked_ = false;  // the prompt, as of now
   bool started_ = false;
   std::atomic<bool> over_{false};  // the work has ended; written under the lock
+  Status failure_;                 // before the prompt was done
   Status stopped_;                 // from outside
   Status lost_;                    // the session
   std::unique_ptr<wire::Ticket> ticket_;

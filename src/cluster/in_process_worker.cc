@@ -37,6 +37,7 @@ LoadReport InProcessWorker::Load() const {
   LoadReport report;
   report.running = stats.running;
   report.waiting = stats.waiting + stats.pending;
+  report.max_running = static_cast<int32_t>(stats.slots_total);
   report.kv_tokens = stats.kv_tokens;
   report.kv_capacity_tokens = stats.kv_capacity_tokens;
   report.draining = engine_->draining();

@@ -1,6 +1,8 @@
 #include "cluster/live_request.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace deepinfer {
 
@@ -80,9 +82,8 @@ LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* 
   if (event->counters.prompt_tokens > 0) {
     counters_ = event->counters;
     origin_ = event->origin;
-  } else {
-    event->counters = counters_;
   }
+  event->counters = Account();
   if (event->finish == FinishReason::kNone) {
     // Without ids it tells that the grammar is compiled; the client hears that once.
     const bool is_news = !event->ids.empty() || (ids_.empty() && !compiled_);
@@ -118,13 +119,34 @@ bool LiveRequest::End(FinishReason reason, Status status,
     last.start_index = static_cast<int32_t>(ids_.size());
     last.finish = cancelled_ ? FinishReason::kCancelled : reason;
     if (!cancelled_) last.status = std::move(status);
-    last.counters = counters_;
+    last.counters = Account();
     last.counters.prompt_tokens = prompt_tokens();
   }
   before_last();
   sink_(std::move(last));
   sink_ = nullptr;
   return true;
+}
+
+RequestCounters LiveRequest::Account() const {
+  RequestCounters account = counters_;
+  account.queue_us += waited_us_;
+  return account;
+}
+
+void LiveRequest::NoteWait(int64_t wait_us) {
+  const std::lock_guard lock(mutex_);
+  waited_us_ += wait_us;
+}
+
+void LiveRequest::NoteCharge(const Charge& charge) {
+  const std::lock_guard lock(mutex_);
+  charge_ = charge;
+}
+
+LiveRequest::Charge LiveRequest::TakeCharge() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(charge_, {});
 }
 
 LiveRequest::Placement LiveRequest::Cancel() {
@@ -152,6 +174,11 @@ uint32_t LiveRequest::num_attempts() const {
 bool LiveRequest::cancelled() const {
   const std::lock_guard lock(mutex_);
   return cancelled_;
+}
+
+int64_t LiveRequest::num_generated() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(ids_);
 }
 
 bool LiveRequest::started() const {

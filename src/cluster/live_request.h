@@ -45,6 +45,21 @@ class LiveRequest {
   // Positions that it holds at most beyond its prompt.
   int64_t max_tokens() const { return request_.sampling.max_tokens; }
 
+  RequestClass request_class() const { return request_.request_class; }
+  uint64_t tenant() const { return request_.cache_retention.tenant_tag; }
+
+  // It waited at the gateway for so long; its account says so from now on.
+  void NoteWait(int64_t wait_us);
+
+  // What its tenant was charged for it beforehand: its prompt, and tokens of which not all may
+  // come.
+  struct Charge {
+    double us_per_output_token = 0;
+    int64_t output_tokens = 0;
+  };
+  void NoteCharge(const Charge& charge);
+  Charge TakeCharge();  // once, at its end
+
   // Begins the next attempt: the request as it must be submitted now, with the tokens so far.
   // Nothing when the request has ended or was cancelled.
   std::optional<EngineRequest> Begin(const Placement& placement);
@@ -67,11 +82,14 @@ class LiveRequest {
   void LetGo();
   uint32_t num_attempts() const;  // those that count
   bool started() const;           // the client has got a token
+  int64_t num_generated() const;  // tokens that the client has got
   bool cancelled() const;
 
  private:
   // Drops what the client already has; false when tokens are missing in between.
   bool Trim(TokenEvent* event) const;
+  // As the client sees it. Under the lock.
+  RequestCounters Account() const;
   // What OnEvent decides before anything is sent: the event as the client gets it.
   Outcome Digest(uint32_t attempt, Leg leg, TokenEvent* event);
 
@@ -80,6 +98,8 @@ class LiveRequest {
   TokenSink sink_;          // under order_mutex_
   mutable std::mutex mutex_;
   std::vector<int32_t> ids_;
+  int64_t waited_us_ = 0;  // here; the account of the attempts does not know of it
+  Charge charge_;
   RequestCounters counters_;
   SequenceOrigin origin_;
   Placement placement_;

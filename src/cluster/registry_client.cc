@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <etcd.grpc.pb.h>
+#include "cluster/grpc_deadline.h"
 #include "cluster/registry.h"
 #include "cluster/registry_keys.h"
 
@@ -158,7 +159,7 @@ class GrpcRegistry final : public Registry {
 
   Result<std::unique_ptr<RegistryWatch>> Watch(const std::string& prefix,
                                                int64_t after_revision) override {
-    if (!channel_->WaitForConnected(std::chrono::system_clock::now() + limit_)) {
+    if (!channel_->WaitForConnected(DeadlineIn(limit_))) {
       return Unavailable("the registry does not answer");
     }
     return std::unique_ptr<RegistryWatch>(new GrpcWatch(channel_, prefix, after_revision));
@@ -175,7 +176,7 @@ class GrpcRegistry final : public Registry {
   template <typename Rpc>
   Status Call(Rpc rpc) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + limit_);
+    context.set_deadline(DeadlineIn(limit_));
     // A connection is only made while a call waits for it: one that failed at once would leave it
     // half made for ever.
     context.set_wait_for_ready(true);

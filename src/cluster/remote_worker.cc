@@ -374,6 +374,7 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     last_report_us_ = clock_->NowUs();
     load_.running = report.running();
     load_.waiting = report.waiting();
+    load_.max_running = report.max_running();
     load_.kv_tokens = report.kv_tokens();
     load_.kv_capacity_tokens = report.kv_capacity_tokens();
     load_.queued_prompt_tokens = report.queued_prompt_tokens();

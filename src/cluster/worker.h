@@ -56,6 +56,7 @@ struct WorkerInfo {
 struct LoadReport {
   int32_t running = 0;
   int32_t waiting = 0;
+  int32_t max_running = 0;  // at once, 0: unknown
   int64_t kv_tokens = 0;
   int64_t kv_capacity_tokens = 0;
   bool draining = false;

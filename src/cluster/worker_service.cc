@@ -1,6 +1,8 @@
 #include "cluster/worker_service.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include <cluster.pb.h>
 #include "base/log.h"
@@ -31,6 +33,22 @@ HandOffTransport ReceiverTransport(const WorkerServiceOptions& options) {
                                             : HandOffTransport::kSharedMemory;
 }
 
+HandOffSenderOptions SenderOptions(const WorkerServiceOptions& options, const Worker* worker) {
+  HandOffSenderOptions sender = options.sender;
+  sender.gets_on = [worker] { return worker->healthy(); };
+  return sender;
+}
+
+// Enough for gateways to want to know at once: a place is free, or a twentieth of the queue is
+// done.
+bool HasChanged(const LoadReport& before, const LoadReport& now) {
+  constexpr double kShare = 0.05;
+  const double queued = std::abs(now.costs.queued_us - before.costs.queued_us);
+  return now.running != before.running || now.waiting != before.waiting ||
+         now.ready != before.ready || now.draining != before.draining ||
+         queued > kShare * std::max(now.costs.queued_us, before.costs.queued_us);
+}
+
 KeptRuns::Part PartOf(const wire::Submit& submit) {
   switch (submit.mode()) {
     case wire::Submit::PREFILL:
@@ -53,7 +71,7 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
       role_(own_.role),
       kept_(options.kept),
       receiver_(ReceiverTransport(options), options.landing, options.data_host, clock),
-      sender_(options.sender, own_, clock),
+      sender_(SenderOptions(options, worker), own_, clock),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
@@ -98,6 +116,7 @@ void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Sessi
     const std::lock_guard lock(mutex_);
     links_.push_back(link);
     num_operators_ += is_operator;
+    report_now_ = true;  // it knows nothing yet
   }
   wire::Message message;
   while (session->Receive(&message)) {
@@ -229,8 +248,18 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
     const bool persists = retention.persist && retention.kept_tokens == kKeepAll;
     transfer = sender_.Open(
         {in.request_id(), in.attempt(), submit.decode_endpoint(), options_.profile, persists});
+    transfer->WhenHopeless([worker = worker_, run = transfer->run()] { worker->Cancel(run); });
   }
   (void)StartRun(output, *std::move(request), in.request_id(), transfer);
+}
+
+void WorkerService::EndPrompt(HandOffTransfer* transfer, TokenEvent* event) {
+  transfer->Abandon();
+  const Status failure = transfer->failure();
+  if (failure.ok() || event->finish != FinishReason::kCancelled) return;
+  // It was cancelled because its state can go nowhere, so the request may run elsewhere.
+  event->finish = FinishReason::kError;
+  event->status = failure;
 }
 
 Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest request,
@@ -259,7 +288,7 @@ Status WorkerService::StartRun(const std::shared_ptr<Link>& link, EngineRequest 
           return;
         }
         const bool last = event.finish != FinishReason::kNone;
-        if (last && transfer != nullptr) transfer->Abandon();
+        if (last && transfer != nullptr) EndPrompt(transfer.get(), &event);
         link->SendEvent(id, attempt, std::move(event));
         if (last) EndRun(id, name);
       });
@@ -421,15 +450,19 @@ void WorkerService::Drain(int64_t deadline_us) {
 }
 
 void WorkerService::Report() {
-  for (uint64_t seq = 1;; ++seq) {
+  LoadReport reported;
+  auto next = std::chrono::steady_clock::now();
+  for (uint64_t seq = 1;;) {
     std::vector<std::shared_ptr<GatewayLink>> links;
     int32_t num_gateways = 0;
+    bool at_once = false;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, std::chrono::microseconds(options_.report_interval_us),
+      const int64_t wait_us = std::min(options_.look_interval_us, options_.report_interval_us);
+      changed_.wait_for(lock, std::chrono::microseconds(wait_us),
                         [this] { return stop_ || report_now_; });
       if (stop_) return;
-      report_now_ = false;
+      at_once = std::exchange(report_now_, false);
       links = links_;
       num_gateways = static_cast<int32_t>(links.size()) - num_operators_;
     }
@@ -438,33 +471,44 @@ void WorkerService::Report() {
     CancelRuns(kept_.Expire(clock_->NowUs()));
     if (links.empty()) continue;
     const LoadReport load = worker_->Load();
-    wire::Message message;
-    wire::LoadReport* report = message.mutable_load_report();
-    report->set_seq(seq);
-    const HandOffReceiver::Awaited awaited = receiver_.awaited();
-    report->set_running(load.running + awaited.requests);
-    report->set_waiting(load.waiting);
-    report->set_kv_tokens(load.kv_tokens + awaited.tokens);
-    report->set_kv_capacity_tokens(load.kv_capacity_tokens);
-    report->set_queued_prompt_tokens(load.queued_prompt_tokens);
-    report->set_draining(load.draining || draining());
-    report->set_healthy(load.ready);
-    report->set_role(std::string(WorkerRoleName(role_)));
-    HandOffCounters hand_offs;
-    receiver_.Count(&hand_offs);
-    sender_.Count(&hand_offs);
-    EncodeHandOffs(hand_offs, report->mutable_hand_offs());
-    EncodeCosts(load.costs, report->mutable_costs());
-    report->set_orphans(kept_.num_orphans());
-    report->set_kept_bytes(kept_.num_bytes());
-    report->set_gateways(num_gateways);
-    if (seq % kReportsPerStatistics == 1) {
-      EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
-    }
-    for (const auto& link : links) {
-      report->set_last_dispatch_seq(link->last_dispatch_seq());
-      link->Send(message);
-    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next && !at_once && !HasChanged(reported, load)) continue;
+    SendReport(seq++, load, links, num_gateways);
+    reported = load;
+    next = now + std::chrono::microseconds(options_.report_interval_us);
+  }
+}
+
+void WorkerService::SendReport(uint64_t seq, const LoadReport& load,
+                               const std::vector<std::shared_ptr<GatewayLink>>& links,
+                               int32_t num_gateways) {
+  wire::Message message;
+  wire::LoadReport* report = message.mutable_load_report();
+  report->set_seq(seq);
+  const HandOffReceiver::Awaited awaited = receiver_.awaited();
+  report->set_running(load.running + awaited.requests);
+  report->set_waiting(load.waiting);
+  report->set_max_running(load.max_running);
+  report->set_kv_tokens(load.kv_tokens + awaited.tokens);
+  report->set_kv_capacity_tokens(load.kv_capacity_tokens);
+  report->set_queued_prompt_tokens(load.queued_prompt_tokens);
+  report->set_draining(load.draining || draining());
+  report->set_healthy(load.ready);
+  report->set_role(std::string(WorkerRoleName(role_)));
+  HandOffCounters hand_offs;
+  receiver_.Count(&hand_offs);
+  sender_.Count(&hand_offs);
+  EncodeHandOffs(hand_offs, report->mutable_hand_offs());
+  EncodeCosts(load.costs, report->mutable_costs());
+  report->set_orphans(kept_.num_orphans());
+  report->set_kept_bytes(kept_.num_bytes());
+  report->set_gateways(num_gateways);
+  if (seq % kReportsPerStatistics == 1) {
+    EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
+  }
+  for (const auto& link : links) {
+    report->set_last_dispatch_seq(link->last_dispatch_seq());
+    link->Send(message);
   }
 }
 

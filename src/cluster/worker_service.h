@@ -26,7 +26,9 @@
 namespace deepinfer {
 
 struct WorkerServiceOptions {
+  // Between two reports at most, and between two looks whether the load has changed enough for one.
   int64_t report_interval_us = 100'000;
+  int64_t look_interval_us = 20'000;
   HandOffSenderOptions sender;
   std::string data_host = "127.0.0.1";  // where states of other hosts are taken
   LandingOptions landing;
@@ -81,6 +83,8 @@ class WorkerService {
   using TransferPtr = std::shared_ptr<HandOffTransfer>;
   Status StartRun(const std::shared_ptr<Link>& link, EngineRequest request, const std::string& id,
                   const TransferPtr& transfer);
+  // The last event of a prompt that is not handed over.
+  static void EndPrompt(HandOffTransfer* transfer, TokenEvent* event);
   // Waits for the state of a prompt that runs elsewhere.
   void AwaitState(const std::shared_ptr<Link>& link, EngineRequest request);
   // The prompt of a run is done: its first token goes to the client, its state to the worker.
@@ -96,6 +100,8 @@ class WorkerService {
   // The gateway is gone: its runs end, or wait for another one.
   void LeaveRunsOf(const GatewayLink& link);
   void Report();
+  void SendReport(uint64_t seq, const LoadReport& load,
+                  const std::vector<std::shared_ptr<GatewayLink>>& links, int32_t num_gateways);
 
   const WorkerServiceOptions options_;
   Worker* const worker_;

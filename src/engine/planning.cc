@@ -55,17 +55,20 @@ PrefillInput MakePrefillInput(EngineState& state, Sequence& s) {
   c.admitted = s.holds_slot();
   c.next = s.launched;
   c.end = s.prefill_end();
-  c.decoder_from = s.cache.decoder_from;
+  c.decoder_from = s.cost_decoder_from();
+  c.only_decoder = s.begins_at_cut();
   c.skipped_steps = s.schedule.skipped_steps;
   c.skipped_since_us = s.schedule.skipped_since_us;
   if (s.state == SequenceState::kQueued) {
     if (!s.schedule.probe.valid) s.schedule.probe = ProbeHit(state, s);
     c.next = static_cast<int32_t>(s.schedule.probe.plan.first_row);
-    c.decoder_from = std::max(0, s.prompt_len - state.memory->geometry().keep_rows);
+    if (!s.hands_over_undecided()) {
+      c.decoder_from = std::max(0, s.prompt_len - state.memory->geometry().keep_rows);
+    }
   } else if (s.state == SequenceState::kParked) {
     // Its memory first; rows to run again show once it is back.
     s.schedule.probe = ProbeParked(state, s);
-    c.next = c.end = s.computed;
+    c.next = c.end = s.image_positions();
   }
   if (!c.admitted) {
     c.hit_blocks = s.schedule.probe.hit_blocks;

@@ -3,6 +3,7 @@
 // while a job names the sequence. Owner: EngineState.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -116,6 +117,7 @@ struct SequenceLoad {
   int32_t num_loaded = 0;     // blocks [first_block, first_block + num_loaded) came from the store
   std::vector<int32_t> held;  // blocks of the pool it keeps from being reclaimed, in chain order
   int64_t began_us = 0;
+  int64_t next_look_us = 0;             // at the store, for blocks that are expected there
   int64_t deadline_us = 0;              // of the wait and of the load; 0 before the first look
   int32_t num_expected = 0;             // blocks that the store is about to hold,
   int64_t expected_until_us = 0;        // and how long that is waited for
@@ -198,6 +200,14 @@ struct Sequence {
     return request.hand_off == HandOffProfile::kEncoder ||
            request.hand_off == HandOffProfile::kTail;
   }
+  // The layers below the decoder ran elsewhere for what is left of its prompt.
+  bool begins_at_cut() const { return !hands_over_undecided() && !device.cut_rows.empty(); }
+  // As its cost counts: rows that leave at the cut run no decoder here.
+  int32_t cost_decoder_from() const {
+    return hands_over_undecided() ? prompt_len : cache.decoder_from;
+  }
+  // Of a parked one: that it needs memory for. A state from elsewhere is ahead of its rows.
+  int32_t image_positions() const { return std::max(computed, cache.image_positions); }
   // While it waits for its memory: another engine began it and decided tokens.
   bool taken_over() const { return num_generated > 0; }
   // One past the last row of the prompt that runs here.

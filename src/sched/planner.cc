@@ -16,6 +16,13 @@ void CostModel::AddPrefill(int64_t start, int64_t end, int64_t decoder_from, Ste
   rows->flops += flops->PrefillRows(start, end, decoder_from);
 }
 
+void CostModel::AddDecoderRows(int64_t start, int64_t end, StepRows* rows) const {
+  rows->tail_rows += end - start;
+  rows->index_pairs += flops->IndexPairs(start, end, start) - flops->IndexPairs(start, end, end);
+  rows->max_context = std::max(rows->max_context, end);
+  rows->flops += flops->PrefillRows(start, end, start) - flops->PrefillRows(start, end, end);
+}
+
 void CostModel::AddDecode(int64_t position, int64_t num_rows, StepRows* rows) const {
   rows->decode_rows += num_rows;
   rows->decode_context += static_cast<double>(position) * static_cast<double>(num_rows);
@@ -188,8 +195,17 @@ class StepPlanner {
     if (c.holding.request_class == RequestClass::kBatch) {
       plan_.memory.batch_credit_rows -= end - c.next;
     }
-    if (end > c.next) cost_.AddPrefill(c.next, end, c.decoder_from, &plan_.rows);
+    if (end > c.next) AddRows(c, end, &plan_.rows);
     return Outcome::kPlanned;
+  }
+
+  // Rows of c up to `end`.
+  void AddRows(const PrefillInput& c, int64_t end, StepRows* rows) const {
+    if (c.only_decoder) {
+      cost_.AddDecoderRows(c.next, end, rows);
+    } else {
+      cost_.AddPrefill(c.next, end, c.decoder_from, rows);
+    }
   }
 
   // Where the next chunk of c ends under the limits of rows, blocks, time and cuts.
@@ -224,7 +240,7 @@ class StepPlanner {
   int64_t LastEndInTime(const PrefillInput& c, int64_t limit) const {
     const auto fits = [&](int64_t end) {
       StepRows rows = plan_.rows;
-      cost_.AddPrefill(c.next, end, c.decoder_from, &rows);
+      AddRows(c, end, &rows);
       return cost_.time->Predict(rows) <= time_limit_us_;
     };
     if (limit <= c.next || plan_.decode.empty() || fits(limit)) return limit;

@@ -15,6 +15,8 @@ struct CostModel {
   const StepTimeModel* time = nullptr;
 
   void AddPrefill(int64_t start, int64_t end, int64_t decoder_from, StepRows* rows) const;
+  // Rows whose layers below the decoder ran elsewhere.
+  void AddDecoderRows(int64_t start, int64_t end, StepRows* rows) const;
   void AddDecode(int64_t position, int64_t num_rows, StepRows* rows) const;
 };
 

@@ -15,6 +15,16 @@ constexpr double kCrossoverTokens = 3.0e6;
 constexpr double kMostError = 0.2;
 // Differences below the error of a good prediction mean nothing.
 constexpr double kTie = 0.02;
+// Prompts that a worker holds beyond the running one: two intervals of reports and a step, so that
+// it does not run dry before the gateway hears of it.
+constexpr double kCreditUs = 250'000;
+// The same while their cost is unknown: one large step.
+constexpr double kCreditTokens = 2048;
+// Of that for the batch class: what it fills, a more urgent request has to wait out.
+constexpr double kBatchShare = 0.2;
+// Requests beyond those it can run: they take a place that becomes free in the same step.
+constexpr int32_t kLeastSpare = 2;
+constexpr int32_t kSpareShare = 8;
 
 double StepCost(const RouteCandidate& w, int64_t tokens, bool by_cost) {
   const double rows = w.running + 1;
@@ -23,16 +33,37 @@ double StepCost(const RouteCandidate& w, int64_t tokens, bool by_cost) {
   return w.costs.step_us + w.costs.step_us_per_row * rows + w.costs.step_us_per_token * context;
 }
 
+bool CostsAreKnown(const PredictedCosts& c) {
+  return c.error <= kMostError && c.prompt_us_per_token > 0 && c.step_us_per_row > 0;
+}
+
 bool IsIdle(const RouteCandidate& w) { return w.running == 0 && w.queued_prompt_tokens == 0; }
 
 }  // namespace
 
 bool CostsAreKnown(std::span<const RouteCandidate> workers) {
-  return std::all_of(workers.begin(), workers.end(), [](const RouteCandidate& w) {
-    const PredictedCosts& c = w.costs;
-    return !w.usable ||
-           (c.error <= kMostError && c.prompt_us_per_token > 0 && c.step_us_per_row > 0);
-  });
+  return std::all_of(workers.begin(), workers.end(),
+                     [](const RouteCandidate& w) { return !w.usable || CostsAreKnown(w.costs); });
+}
+
+bool HasCredit(const RouteCandidate& w, RequestClass request_class) {
+  if (IsIdle(w) || w.max_running == 0) return true;
+  const int32_t spare = std::max(kLeastSpare, w.max_running / kSpareShare);
+  if (w.running >= w.max_running + spare) return false;
+  const double share = request_class == RequestClass::kBatch ? kBatchShare : 1;
+  return CostsAreKnown(w.costs)
+             ? w.costs.queued_us < share * kCreditUs
+             : static_cast<double>(w.queued_prompt_tokens) < share * kCreditTokens;
+}
+
+std::optional<double> WorkUs(const RouteCandidate& w, int64_t prompt_tokens,
+                             int64_t output_tokens) {
+  if (!CostsAreKnown(w.costs)) return std::nullopt;
+  const auto prompt = static_cast<double>(prompt_tokens),
+             output = static_cast<double>(output_tokens);
+  const double row_us = w.costs.step_us / (w.running + 1) + w.costs.step_us_per_row +
+                        w.costs.step_us_per_token * (prompt + output / 2);
+  return w.costs.PromptUs(prompt) + output * row_us;
 }
 
 double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens) {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "sched/predicted_costs.h"
+#include "sched/request_class.h"
 
 namespace deepinfer {
 
@@ -16,6 +17,7 @@ namespace deepinfer {
 struct RouteCandidate {
   bool usable = true;                // ready and not draining
   int32_t running = 0;               // live requests, waiting ones included
+  int32_t max_running = 0;           // it can run at once, 0: unknown
   int64_t kv_tokens = 0;             // positions they hold
   int64_t free_tokens = 0;           // of the cache, 0: unknown
   int64_t queued_prompt_tokens = 0;  // rows of prompts not yet run
@@ -25,6 +27,17 @@ struct RouteCandidate {
 // True when the costs of every usable worker are known and near enough to what was measured. If
 // one is in doubt all are compared by tokens, which are the same for all.
 bool CostsAreKnown(std::span<const RouteCandidate> workers);
+
+// Whether the worker takes one more request now: it holds what it runs and about one step of work
+// beyond, so that the rest can still go elsewhere, or behind something more urgent. Work that
+// nobody waits for has a part of that credit. A worker without work, or of unknown size, takes
+// anything.
+bool HasCredit(const RouteCandidate& worker, RequestClass request_class);
+
+// What a request with so many tokens costs, in time of the worker: its prompt, and its share of the
+// later steps it has a row in. Nothing when its costs are not known.
+std::optional<double> WorkUs(const RouteCandidate& worker, int64_t prompt_tokens,
+                             int64_t output_tokens);
 
 // Until a prompt of so many tokens is done on a worker with known costs.
 double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens);

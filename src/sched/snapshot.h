@@ -46,6 +46,7 @@ struct PrefillInput {
   int32_t next = 0;                     // first row to run
   int32_t end = 0;                      // one past the last one
   int32_t decoder_from = 0;
+  bool only_decoder = false;  // its rows ran the layers below the decoder elsewhere
   bool admitted = false;      // holds a state slot
   int32_t hit_blocks = 0;     // shared blocks it takes when admitted
   int32_t hit_idle = 0;       // of these, blocks that are reclaimable now

@@ -246,6 +246,7 @@ void Generation::SubmitAll() {
     const EngineRequest& request = plan_.requests[i];
     // A branch costs no prompt of its own.
     const size_t prompt_tokens = request.branch_of.empty() ? request.prompt_ids.size() : 0;
+    const uint64_t tenant = request.cache_retention.tenant_tag;
     const Status status = gateway().Submit(
         std::move(plan_.requests[i]), [self = shared_from_this(), i](TokenEvent event) {
           self->queue_->Post([self, i, taken = std::move(event)] { self->OnEvent(i, taken); });
@@ -254,7 +255,7 @@ void Generation::SubmitAll() {
       if (status.code() == StatusCode::kInvalidRequest) state_.metrics.OnValidatorGap();
       ApiError error = ApiErrorFromStatus(status);
       if (status.code() == StatusCode::kResourceExhausted) {
-        error.retry_after_s = gateway().RetryAfterSeconds();
+        error.retry_after_s = gateway().RetryAfterSeconds(tenant);
       }
       Fail(error);
       break;

@@ -87,6 +87,51 @@ constexpr NumberRow<AccountTotals> kAccountCounters[] = {
      Count<&AccountTotals::traces_dropped, AccountTotals>},
 };
 
+double OldestWaitSeconds(const GatewayCounters& s) {
+  return static_cast<double>(s.oldest_wait_us) * 1e-6;
+}
+
+constexpr char kWaitingHelp[] = "Requests that wait at the gateway, by class.";
+constexpr char kBarredHelp[] = "Workers, and pairs of them, that get nothing because they failed.";
+
+constexpr NumberRow<GatewayCounters> kGatewayGauges[] = {
+    {"gateway_requests_waiting", kWaitingHelp,
+     CountAt<&GatewayCounters::waiting, 0, GatewayCounters>, "class", "interactive"},
+    {"gateway_requests_waiting", kWaitingHelp,
+     CountAt<&GatewayCounters::waiting, 1, GatewayCounters>, "class", "agent"},
+    {"gateway_requests_waiting", kWaitingHelp,
+     CountAt<&GatewayCounters::waiting, 2, GatewayCounters>, "class", "batch"},
+    {"gateway_oldest_wait_seconds", "Age of the request that waits there for longest.",
+     OldestWaitSeconds},
+    {"gateway_orphans", "Runs of lost gateways that this one may take over.",
+     Count<&GatewayCounters::orphans, GatewayCounters>},
+    {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_workers, GatewayCounters>,
+     "kind", "worker"},
+    {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_pairs, GatewayCounters>, "kind",
+     "pair"},
+};
+
+constexpr char kRefusedHelp[] = "Requests refused with 429, by reason.";
+
+constexpr NumberRow<GatewayCounters> kGatewayCounters[] = {
+    {"gateway_redispatched_total", "Attempts of requests after the first.",
+     Count<&GatewayCounters::redispatched, GatewayCounters>},
+    {"gateway_migrated_total", "Of these, those that continued an answer.",
+     Count<&GatewayCounters::migrated, GatewayCounters>},
+    {"gateway_hand_offs_total", "Attempts split between a prefill and a decode worker.",
+     Count<&GatewayCounters::hand_offs, GatewayCounters>},
+    {"gateway_adopted_total", "Runs taken over from a gateway that was lost.",
+     Count<&GatewayCounters::adopted, GatewayCounters>},
+    {"gateway_queued_total", "Requests that waited at the gateway.",
+     Count<&GatewayCounters::queued, GatewayCounters>},
+    {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::shed, GatewayCounters>,
+     "reason", "promise"},
+    {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::over_budget, GatewayCounters>,
+     "reason", "budget"},
+    {"gateway_barred_total", "Times that a worker or a pair was barred.",
+     Count<&GatewayCounters::openings, GatewayCounters>},
+};
+
 // Methods outside the common ones share a label value.
 std::string MethodLabel(const std::string& method) {
   for (const char* known : {"GET", "POST", "HEAD", "OPTIONS", "DELETE", "PUT", "PATCH"}) {
@@ -195,6 +240,9 @@ struct ServerMetrics::Impl {
 
   std::mutex account_mutex;
   NumberTable<AccountTotals> account{{}, kAccountCounters, &registry, EngineLabels(), compat, "0"};
+  // Under account_mutex too.
+  NumberTable<GatewayCounters> gateway{kGatewayGauges, kGatewayCounters, &registry,
+                                       EngineLabels(), compat,           "0"};
 
   std::mutex fields_mutex;
   std::set<std::string> field_labels;  // under fields_mutex
@@ -319,12 +367,13 @@ void ServerMetrics::OnUnknownFields(const std::vector<std::string>& fields) {
 
 std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engines,
                                      const std::vector<StoreStatistics>& stores,
-                                     const AccountTotals& account) {
+                                     const AccountTotals& account, const GatewayCounters& gateway) {
   impl_->engines.Update(engines);
   impl_->stores.Update(stores);
   {
     const std::lock_guard lock(impl_->account_mutex);
     impl_->account.Show(account);
+    impl_->gateway.Show(gateway);
   }
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cluster/gateway_counters.h"
 #include "engine/statistics.h"
 #include "engine/store_statistics.h"
 #include "server/metrics_compat.h"
@@ -52,10 +53,11 @@ class ServerMetrics {
   void OnLoopDelay(std::chrono::nanoseconds delay);
   void OnUnknownFields(const std::vector<std::string>& fields);
 
-  // Text exposition format; the present state of each engine, its persistent cache and the account.
+  // Text exposition format; the present state of each engine, its persistent cache, the account and
+  // the gateway.
   std::string Serialize(const std::vector<EngineStatistics>& engines,
                         const std::vector<StoreStatistics>& stores = {},
-                        const AccountTotals& account = {});
+                        const AccountTotals& account = {}, const GatewayCounters& gateway = {});
 
  private:
   struct Impl;

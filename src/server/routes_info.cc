@@ -72,11 +72,13 @@ void HandleMetrics(ServerState& state, const std::shared_ptr<HttpExchange>& exch
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   std::vector<EngineStatistics> engines;
   std::vector<StoreStatistics> stores;
+  GatewayCounters gateway;
   if (model) {
     engines = model->context.gateway->Statistics();
     stores = model->context.gateway->Stores();
+    gateway = model->context.gateway->counters();
   }
-  response.body = state.metrics.Serialize(engines, stores, TotalsOf(state));
+  response.body = state.metrics.Serialize(engines, stores, TotalsOf(state), gateway);
   exchange->Respond(std::move(response));
 }
 

@@ -81,6 +81,19 @@ class ScriptedWorker final : public Worker {
     const std::lock_guard lock(mutex_);
     load_.running = running;
   }
+  // How many it can run at once: with credit limited so, it takes no more than a few beyond.
+  void SetMaxRunning(int32_t max_running) {
+    const std::lock_guard lock(mutex_);
+    load_.max_running = max_running;
+  }
+  void SetCosts(const PredictedCosts& costs) {
+    const std::lock_guard lock(mutex_);
+    load_.costs = costs;
+  }
+  void SetEndpoint(std::string endpoint) {
+    const std::lock_guard lock(mutex_);
+    info_.endpoint = std::move(endpoint);
+  }
   size_t num_taken() const {
     const std::lock_guard lock(mutex_);
     return requests_.size();
@@ -101,6 +114,13 @@ class ScriptedWorker final : public Worker {
   void Refuse(Status status) {
     const std::lock_guard lock(mutex_);
     answer_ = std::move(status);
+  }
+  // Ids of the requests it took.
+  std::vector<std::string> taken() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> ids;
+    for (const EngineRequest& request : requests_) ids.push_back(request.request_id);
+    return ids;
   }
   // Event of the i-th request it took.
   void Send(size_t i, int32_t start, std::vector<int32_t> ids,

@@ -21,6 +21,8 @@ constexpr int64_t kSpareShare = 16;
 // For a store that is about to hold blocks: its group commit, and the look of a process at what
 // others have committed.
 constexpr int64_t kExpectUs = 1'500'000;
+// Between two looks for them, which cost a search for each block.
+constexpr int64_t kExpectLookUs = 20'000;
 
 enum class Begun : uint8_t { kNothing, kWaits, kStarted };
 
@@ -117,6 +119,7 @@ Begun Begin(EngineState& state, Sequence& s) {
   const auto stored = static_cast<int64_t>(found.blocks.size());
   const int64_t now_us = state.clock->NowUs();
   if (in_memory + stored < load.num_expected && now_us < load.expected_until_us) {
+    load.next_look_us = std::min(now_us + kExpectLookUs, load.expected_until_us);
     return Begun::kWaits;
   }
   if (stored == 0) return Begun::kNothing;
@@ -238,7 +241,8 @@ void PollLoads(EngineState& state) {
     if (s->load.deadline_us != 0 && now_us >= s->load.deadline_us) {
       s->load.miss = MissReason::kDeadline;
       StopWaiting(state, *s);
-    } else if ((has_ended || !is_loading) && Begin(state, *s) == Begun::kNothing) {
+    } else if ((has_ended || !is_loading) && now_us >= s->load.next_look_us &&
+               Begin(state, *s) == Begun::kNothing) {
       StopWaiting(state, *s);
     }
   }

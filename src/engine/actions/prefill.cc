@@ -17,8 +17,7 @@ constexpr int32_t kLogprobRows = 64;
 // says that later ones part from it, and the last one that a later hit on the same prompt can use.
 std::vector<int32_t> SnapshotEdges(const EngineState& state, const Sequence& s) {
   // Windows of rows that come with the cut are those of its end.
-  const bool from_cut = !s.hands_over_undecided() && !s.device.cut_rows.empty();
-  if (!KeepsSnapshots(state) || s.rebuild_end > 0 || from_cut) return {};
+  if (!KeepsSnapshots(state) || s.rebuild_end > 0 || s.begins_at_cut()) return {};
   std::vector<int32_t> edges = s.request.state_at;
   if (KeepsAll(s)) edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
   for (int32_t& edge : edges) edge = edge / kBlockTokens * kBlockTokens;
@@ -52,7 +51,11 @@ std::vector<int32_t> PrefillCuts(const EngineState& state, const Sequence& s) {
 
 void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* job) {
   const int32_t start = s.launched;
-  state.cost().AddPrefill(start, start + num_rows, s.cache.decoder_from, &job->rows);
+  if (s.begins_at_cut()) {
+    state.cost().AddDecoderRows(start, start + num_rows, &job->rows);
+  } else {
+    state.cost().AddPrefill(start, start + num_rows, s.cost_decoder_from(), &job->rows);
+  }
   StepItem& item = AddItem(state, s, num_rows, job);
   if (s.wants_prompt_logprobs() && s.rebuild_end == 0) {
     item.wants_prompt_logprobs = true;

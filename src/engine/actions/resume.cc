@@ -29,13 +29,10 @@ int32_t FindSame(const EngineState& state, const Sequence& s, int32_t i) {
   return block != 0 && blocks.replay_gen(block) == 0 ? block : 0;
 }
 
-// Positions whose state an image of the sequence covers.
-int32_t ImagePositions(const Sequence& s) { return std::max(s.computed, s.cache.image_positions); }
-
 // Blocks from the index, or fresh ones with the bytes of the image. The pool has them.
 void RestoreBlocks(EngineState& state, Sequence& s, std::span<const std::byte> image) {
   KvMemory& memory = *state.memory;
-  const StateImageLayout layout = LayoutOfImage(memory.layout(), ImagePositions(s));
+  const StateImageLayout layout = LayoutOfImage(memory.layout(), s.image_positions());
   int32_t* table = s.device.block_table.get();
   s.cache.num_blocks = layout.num_blocks();
   // Shared ones first: an allocation may reclaim idle blocks.
@@ -122,7 +119,7 @@ bool Resume(EngineState& state, Sequence& s) {
   KvMemory& memory = *state.memory;
   if (memory.slots().num_free() == 0) return false;
   const HitProbe probe = ProbeParked(state, s);
-  const int64_t missing = KvLayout::NumBlocks(ImagePositions(s)) - probe.hit_blocks;
+  const int64_t missing = KvLayout::NumBlocks(s.image_positions()) - probe.hit_blocks;
   if (memory.blocks().available() - probe.hit_idle < missing) return false;
   s.cache.slot = memory.slots().Acquire();
   auto image = memory.swa().TakeParkImage(std::to_string(s.id), state.clock->NowUs());

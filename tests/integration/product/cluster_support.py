@@ -93,13 +93,13 @@ class Stream(threading.Thread):
 class Cluster:
     """`deepinfer cluster up` in a folder of its own; a context manager."""
 
-    def __init__(self, *args, tls=False, files=None):
+    def __init__(self, *args, tls=False, files=None, model=support.DEMO_MODEL):
         self.folder = tempfile.TemporaryDirectory()
         for name, text in (files or {}).items():
             pathlib.Path(self.folder.name, name).write_text(text)
         self.tls = self.certificate() if tls else []
         self.process = subprocess.Popen(
-            [support.BINARY, "cluster", *self.tls, "up", str(support.DEMO_MODEL), "--port", "0", "--dir",
+            [support.BINARY, "cluster", *self.tls, "up", str(model), "--port", "0", "--dir",
              self.folder.name, "--threads", "1", *args],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.pids = {}
@@ -224,6 +224,16 @@ def alive(pid):
         return True
     except ProcessLookupError:
         return False
+
+
+def metric(port, name):
+    """Sum of the series of one name."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
+    return sum(float(line.split()[-1]) for line in lines
+               if line.startswith(("deepinfer:" + name + "{", "deepinfer:" + name + " ")))
 
 
 def wait_for(what, limit_s=60):

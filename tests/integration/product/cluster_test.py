@@ -10,7 +10,7 @@ import unittest
 
 import cluster_support
 import support
-from cluster_support import Cluster, Etcd, Gateway, Stream, alive, payload, wait_for
+from cluster_support import Cluster, Etcd, Gateway, Stream, alive, metric, payload, wait_for
 
 
 class ClusterTest(cluster_support.ClusterCase):
@@ -94,7 +94,7 @@ class ClusterTest(cluster_support.ClusterCase):
             for stream in lost:
                 stream.join()
             # A gateway asks workers only once they have told of orphans.
-            wait_for(lambda: sum(w["orphans"] for w in cluster.status()) == 4)
+            wait_for(lambda: metric(other.port, "gateway_orphans") == 4)
             again = ask(other.port)
             for stream in again:
                 stream.join()
@@ -118,6 +118,29 @@ class ClusterTest(cluster_support.ClusterCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(b"looks after", done.stderr)
             self.assertEqual(os.listdir(folder), ["cluster.json"])
+
+    def test_a_restart_whose_new_workers_do_not_start_changes_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, support.DEMO_MODEL.name)
+            model.symlink_to(support.DEMO_MODEL)
+            with Cluster("--workers", "1", model=model) as cluster:
+                model.unlink()
+                done = support.run("cluster", "restart", "--dir", cluster.folder.name)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(b"do not become ready", done.stderr)
+                self.assertEqual([(w["name"], w["pid"]) for w in cluster.status()],
+                                 [("worker-0", cluster.pids["worker-0"])])
+                self.check([Stream(cluster.port, payload(i)) for i in range(2)])
+
+    def test_a_restart_kills_an_old_worker_that_hangs(self):
+        with Cluster("--workers", "1", "--leave-limit", "1") as cluster:
+            old = cluster.pids["worker-0"]
+            os.kill(old, signal.SIGSTOP)
+            done = support.run("cluster", "restart", "--dir", cluster.folder.name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertFalse(alive(old))
+            self.check([Stream(cluster.port, payload(i)) for i in range(2)])
+            self.expect_nothing_held(cluster)
 
     def test_clients_that_leave_free_their_workers(self):
         with Cluster("--workers", "2") as cluster:

@@ -275,14 +275,23 @@ TEST_F(GatewayTest, CancelsOnlyWhereTheRequestRuns) {
 
 TEST_F(GatewayTest, SumsTheLoad) {
   Start(2, {});
-  workers_[0]->load = {1, 2, 30, 400, false, 7, true, {}, {}};
-  workers_[1]->load = {5, 6, 70, 800, true, 8, true, {}, {}};
+  const auto set = [](RecordingWorker* worker, int32_t running, int64_t kv_tokens, bool draining) {
+    LoadReport& load = worker->load;
+    load.running = running;
+    load.waiting = running + 1;
+    load.kv_tokens = kv_tokens;
+    load.kv_capacity_tokens = 10 * kv_tokens;
+    load.queued_prompt_tokens = kv_tokens / 10;
+    load.draining = draining;
+  };
+  set(workers_[0], 1, 40, false);
+  set(workers_[1], 5, 80, true);
   const LoadReport sum = gateway_->Load();
   EXPECT_EQ(sum.running, 6);
   EXPECT_EQ(sum.waiting, 8);
-  EXPECT_EQ(sum.kv_tokens, 100);
+  EXPECT_EQ(sum.kv_tokens, 120);
   EXPECT_EQ(sum.kv_capacity_tokens, 1200);
-  EXPECT_EQ(sum.queued_prompt_tokens, 15);
+  EXPECT_EQ(sum.queued_prompt_tokens, 12);
   EXPECT_FALSE(sum.draining) << "one draining worker is not a draining gateway";
 }
 

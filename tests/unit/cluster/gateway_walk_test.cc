@@ -45,6 +45,7 @@ class GatewayWalk : public ::testing::Test {
     for (const WorkerRole role : {WorkerRole::kPrefill, WorkerRole::kPrefill, WorkerRole::kDecode,
                                   WorkerRole::kDecode, WorkerRole::kAll}) {
       auto worker = std::make_unique<ScriptedWorker>(role);
+      worker->SetMaxRunning(4);
       workers_.push_back(worker.get());
       workers.push_back(std::move(worker));
     }
@@ -110,6 +111,8 @@ class GatewayWalk : public ::testing::Test {
     }
     const size_t what = below(20);
     if (what < 4) return Submit();
+    // Without credit requests wait at the gateway.
+    if (what == 9) return workers_[below(workers_.size())]->SetRunning(below(5) > 0 ? 0 : 9);
     if (what == 4) return workers_[below(workers_.size())]->SetReady(below(3) > 0);
     if (what == 5 && !clients_.empty()) {
       const size_t i = below(clients_.size());
@@ -132,7 +135,10 @@ class GatewayWalk : public ::testing::Test {
 
   // Everything works again, and cancelled runs end.
   void Finish() {
-    for (ScriptedWorker* worker : workers_) worker->SetReady(true);
+    for (ScriptedWorker* worker : workers_) {
+      worker->SetReady(true);
+      worker->SetRunning(0);
+    }
     const auto all_done = [this] {
       Look();
       for (size_t i = 0; i < runs_.size(); ++i) {
@@ -178,6 +184,8 @@ TEST_F(GatewayWalk, EveryClientGetsEveryTokenOnce) {
   }
   EXPECT_GT(num_whole, 100);
   EXPECT_GT(gateway_->counters().migrated, 10);
+  EXPECT_GT(gateway_->counters().queued, 10);
+  EXPECT_EQ(gateway_->Load().waiting, 0);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Hand-offs with a peer that the test plays: a worker that takes states, and one that sends them
 // too slowly, at the wrong time or not at all.
 
+#include <array>
+#include <thread>
+
 #include "unit/cluster/hand_off_fixture.h"
 
 namespace deepinfer {
@@ -80,6 +83,115 @@ TEST_F(PlayedDecoder, HearsThatAPromptStillRuns) {
   EXPECT_TRUE(Eventually([&] { return renewals >= 3; }));
   prefill_->engine.SendImage(0, Image(kSlotBytes), 128);
   EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+}
+
+// Whoever waits for a prompt that stands still must be able to give it up.
+TEST_F(PlayedDecoder, HearsNothingOfAPromptWhileItsEngineStandsStill) {
+  std::atomic<int> renewals{0};
+  Play([&](const wire::Message& message) {
+    if (message.has_reserve()) Say(Ticket(7));
+    if (message.has_extent()) Say(Ack(7, message.extent().offset(), false));
+    if (message.has_renew()) ++renewals;
+    if (message.has_commit()) Say(Committed(7));
+  });
+  std::vector<std::byte> block(kBlockBytes);
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, nullptr, 128, 0});
+  EXPECT_TRUE(Eventually([&] { return renewals >= 3; }));
+  prefill_->engine.SetReady(false);
+  // One may be on its way; in the time of fifty more there is none.
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const int before = renewals;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(renewals, before);
+  prefill_->engine.SetReady(true);
+  EXPECT_TRUE(Eventually([&] { return renewals > before; }));
+  prefill_->engine.SendImage(0, Image(kSlotBytes), 128);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+}
+
+// The rest of the prompt would be computed for nobody.
+TEST_F(PlayedDecoder, ThatRefusesEndsAPromptThatStillRuns) {
+  Play([&](const wire::Message& message) {
+    if (!message.has_reserve()) return;
+    wire::Message no = Ticket(0);
+    no.mutable_ticket()->set_refused("by the test");
+    Say(std::move(no));
+  });
+  std::vector<std::byte> block(kBlockBytes);
+  auto pin = std::make_shared<int>(0);
+  const std::weak_ptr<int> pinned = pin;
+  prefill_->engine.request(0).state_sink->OnBlocks({0, {block.data()}, std::move(pin), 128, 0});
+  ASSERT_TRUE(Eventually([&] { return prefill_->engine.cancelled().size() == 1; }));
+  EXPECT_EQ(prefill_->engine.cancelled()[0], RunName("r", 1));
+  EXPECT_TRUE(pinned.expired());
+  prefill_->engine.Send(0, 0, {}, FinishReason::kCancelled);
+  EXPECT_EQ(prompt_.Wait().finish, FinishReason::kError);
+  EXPECT_EQ(prompt_.Wait().status.code(), StatusCode::kUnavailable) << "it may run elsewhere";
+}
+
+// Takes sessions and says nothing.
+class SilentDecoder : public HandOffTest {
+ protected:
+  void Start(std::chrono::milliseconds greet_limit) {
+    WorkerServiceOptions options;
+    options.sender.greet_limit = greet_limit;
+    HandOffTest::Start(options);
+    auto listening = SessionServer::Listen("unix:" + dir_.File("x"), [this](Session* session) {
+      ++num_sessions_;
+      wire::Message message;
+      while (session->Receive(&message)) continue;
+    });
+    ASSERT_TRUE(listening.ok());
+    silent_ = *std::move(listening);
+    for (const char* id : {"a", "b"}) {
+      EngineRequest request = Request();
+      request.request_id = id;
+      TokenCollector& out = outs_[num_prompts_];
+      ASSERT_TRUE(
+          prefill_->remote->SubmitPrefill(request, "unix:" + dir_.File("x"), out.Sink()).ok());
+      ++num_prompts_;
+      ASSERT_TRUE(Eventually([&] { return prefill_->engine.num_taken() == num_prompts_; }));
+    }
+  }
+  void OfferBlock(size_t i) {
+    auto pin = std::make_shared<int>(0);
+    pins_[i] = pin;
+    prefill_->engine.request(i).state_sink->OnBlocks({0, {block_.data()}, std::move(pin), 128, 0});
+  }
+  void TearDown() override {
+    prefill_.reset();
+    silent_.reset();
+  }
+
+  std::atomic<int> num_sessions_{0};
+  size_t num_prompts_ = 0;
+  std::vector<std::byte> block_ = std::vector<std::byte>(kBlockBytes);
+  std::array<std::weak_ptr<int>, 2> pins_;
+  std::array<TokenCollector, 2> outs_;
+  std::unique_ptr<SessionServer> silent_;
+};
+
+TEST_F(SilentDecoder, CostsAllThatWaitForItTheTimeOfOne) {
+  Start(std::chrono::milliseconds(300));
+  OfferBlock(0);
+  ASSERT_TRUE(Eventually([&] { return num_sessions_ == 1; }));
+  OfferBlock(1);
+  ASSERT_TRUE(Eventually([&] { return prefill_->engine.cancelled().size() == 2; }));
+  EXPECT_EQ(num_sessions_, 1);
+  EXPECT_TRUE(pins_[0].expired() && pins_[1].expired());
+}
+
+TEST_F(SilentDecoder, HoldsNobodyWhoIsCancelled) {
+  Start(std::chrono::minutes(10));
+  OfferBlock(0);
+  ASSERT_TRUE(Eventually([&] { return num_sessions_ == 1; }));
+  OfferBlock(1);
+  prefill_->remote->Cancel("b");
+  EXPECT_TRUE(Eventually([&] { return pins_[1].expired(); })) << "one that waits for the dialler";
+  OfferBlock(1);  // has no effect
+  prefill_->remote->Cancel("a");
+  EXPECT_TRUE(Eventually([&] { return pins_[0].expired(); })) << "the dialler itself";
+  EXPECT_EQ(num_sessions_, 1);
 }
 
 class FullDecoder : public PlayedDecoder {
@@ -298,7 +410,8 @@ TEST_F(SlowSender, ThatIsLostGivesItsLandingBackAndAnotherMayCome) {
   Begin(kLongLeaseUs);
   (void)ReserveKnown();
   session_.reset();
-  EXPECT_TRUE(Eventually([&] {
+  // Else the next one waits for the landing of the first.
+  ASSERT_TRUE(Eventually([&] {
     const HandOffCounters d = decode_->counters();
     return d.tickets_granted == 1 && d.tickets_released == 1;
   }));

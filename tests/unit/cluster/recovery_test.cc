@@ -222,5 +222,95 @@ TEST_F(Recovery, OneKindOfWorkerServesAloneWhenTheOtherIsGone) {
   EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 
+// Both workers are there, and the state does not get from one to the other.
+TEST_F(Recovery, APairThatFailedIsAvoidedForAWhile) {
+  Start({kPrefill, kDecode, kDecode});
+  const auto fail = [this](size_t i) {
+    workers_[0]->Send(i, 0, {}, FinishReason::kError, Unavailable("no ticket"));
+  };
+  Submit();
+  ASSERT_EQ(workers_[1]->kinds(), std::vector<std::string>{"decode"});
+  fail(0);
+  ASSERT_TRUE(WaitTaken(0, 2));
+  EXPECT_EQ(workers_[2]->kinds(), std::vector<std::string>{"decode"}) << "the other partner";
+  EXPECT_EQ(gateway_->counters().barred_pairs, 1);
+  fail(1);
+  ASSERT_TRUE(WaitTaken(1, 2));
+  EXPECT_EQ(workers_[1]->kinds().back(), "run") << "without a partner one worker does it all";
+  workers_[1]->Send(1, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(gateway_->counters().barred_pairs, 2);
+  // After a while one request tries, and nobody else until it went well.
+  clock_.Advance(2'000'000);
+  TokenCollector first, second, third;
+  const auto submit = [this](const std::string& id, TokenCollector* out) {
+    EngineRequest request;
+    request.request_id = id;
+    request.prompt_ids = {5, 6, 7};
+    return gateway_->Submit(std::move(request), out->Sink());
+  };
+  ASSERT_TRUE(submit("first", &first).ok());
+  ASSERT_TRUE(submit("second", &second).ok());
+  EXPECT_EQ(workers_[0]->num_taken(), 4u) << "one over each pair";
+  ASSERT_TRUE(submit("third", &third).ok());
+  EXPECT_EQ(workers_[0]->num_taken(), 4u);
+  workers_[0]->SendImage(2, {}, 2);
+  EXPECT_EQ(gateway_->counters().barred_pairs, 1);
+  EXPECT_EQ(gateway_->counters().openings, 2);
+  gateway_.reset();
+}
+
+TEST_F(Recovery, LostOrDrainingWorkersSayNothingAgainstThePair) {
+  Start({kPrefill, kDecode});
+  Submit();
+  workers_[1]->SetReady(false);
+  workers_[1]->Lose(0);
+  ASSERT_TRUE(WaitTaken(0, 2));
+  EXPECT_EQ(workers_[0]->kinds().back(), "run");
+  EXPECT_EQ(gateway_->counters().openings, 0);
+  workers_[0]->Send(1, 0, {10}, FinishReason::kStop);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
+}
+
+// It is quick at failing, and would get all requests.
+TEST_F(Recovery, AWorkerThatFailsOneRequestAfterTheOtherIsAvoided) {
+  Start({kAll, kAll});
+  const auto submit = [this](int i, TokenCollector* out) {
+    EngineRequest request;
+    request.request_id = "r" + std::to_string(i);
+    request.prompt_ids = {5, 6, 7};
+    return gateway_->Submit(std::move(request), out->Sink());
+  };
+  std::vector<TokenCollector> outs(7);
+  for (int i = 0; i < 5; ++i) {
+    const auto n = static_cast<size_t>(i);
+    ASSERT_TRUE(submit(i, &outs[n]).ok());
+    ASSERT_EQ(workers_[0]->num_taken(), n + 1);
+    workers_[0]->Send(n, 0, {}, FinishReason::kError, Internal("broken"));
+  }
+  ASSERT_TRUE(submit(5, &outs[5]).ok());
+  EXPECT_EQ(workers_[0]->num_taken(), 5u);
+  EXPECT_EQ(workers_[1]->num_taken(), 1u);
+  EXPECT_EQ(gateway_->counters().barred_workers, 1);
+  workers_[1]->SetReady(false);
+  ASSERT_TRUE(submit(6, &outs[6]).ok());
+  EXPECT_EQ(workers_[0]->num_taken(), 6u) << "better than nobody";
+  gateway_.reset();
+}
+
+TEST_F(Recovery, MistakesOfClientsSayNothingAgainstAWorker) {
+  Start({kAll});
+  for (int i = 0; i < 50; ++i) {
+    TokenCollector out;
+    EngineRequest request;
+    request.request_id = "r";
+    request.prompt_ids = {5};
+    ASSERT_TRUE(gateway_->Submit(std::move(request), out.Sink()).ok());
+    workers_[0]->Send(static_cast<size_t>(i), 0, {}, FinishReason::kError, InvalidRequest("no"));
+    EXPECT_EQ(out.Wait().status.code(), StatusCode::kInvalidRequest);
+  }
+  EXPECT_EQ(gateway_->counters().openings, 0);
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -53,6 +53,36 @@ TEST_F(PlannerTest, ALongPromptRunsTheDecoderOnItsTailOnly) {
   EXPECT_EQ(tail_rows, 140);
 }
 
+TEST_F(PlannerTest, APromptThatIsSplitAtTheCutCostsTogetherWhatItCostsInOnePlace) {
+  const auto add = [this](auto&& what) {
+    StepRows rows;
+    what(cost_.model(), &rows);
+    return rows;
+  };
+  const StepRows whole =
+      add([](const CostModel& m, StepRows* r) { m.AddPrefill(1000, 1140, 1000, r); });
+  const StepRows below =
+      add([](const CostModel& m, StepRows* r) { m.AddPrefill(1000, 1140, 1140, r); });
+  const StepRows above =
+      add([](const CostModel& m, StepRows* r) { m.AddDecoderRows(1000, 1140, r); });
+  EXPECT_EQ(below.prefill_rows, 140);
+  EXPECT_EQ(below.tail_rows, 0);
+  EXPECT_EQ(above.prefill_rows, 0);
+  EXPECT_EQ(above.tail_rows, 140);
+  EXPECT_DOUBLE_EQ(below.flops + above.flops, whole.flops);
+  EXPECT_DOUBLE_EQ(below.index_pairs + above.index_pairs, whole.index_pairs);
+  // A plan counts it likewise.
+  PlannerSnapshot s = Snapshot();
+  s.prefill = {Continuing(1, 1000, 1140)};
+  s.prefill[0].decoder_from = 1000;
+  s.prefill[0].only_decoder = true;
+  const StepPlan plan = Run(s);
+  ASSERT_EQ(plan.prefill.size(), 1u);
+  EXPECT_EQ(plan.prefill[0].num_rows, 140);
+  EXPECT_EQ(plan.rows.prefill_rows, 0);
+  EXPECT_DOUBLE_EQ(plan.rows.flops, above.flops);
+}
+
 TEST_F(PlannerTest, DecodeRowsComeFirstAndPrefillKeepsToTheTargetedStepTime) {
   PlannerSnapshot s = Snapshot();
   for (int64_t id = 1; id <= 4; ++id) s.decode.push_back(Decoding(id, 1000));

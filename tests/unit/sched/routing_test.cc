@@ -112,5 +112,39 @@ TEST(Routing, ABurstOfEqualRequestsSpreadsWithinOne) {
   EXPECT_LE(most->running - least->running, 1);
 }
 
+TEST(Routing, AWorkerTakesWhatItRunsAndAboutOneStepBeyond) {
+  RouteCandidate w = Candidate(4, 0, 100);
+  EXPECT_TRUE(HasCredit(w, RequestClass::kInteractive)) << "nobody knows how much it can run";
+  w.max_running = 4;
+  EXPECT_TRUE(HasCredit(w, RequestClass::kInteractive));
+  w.running = 6;
+  EXPECT_FALSE(HasCredit(w, RequestClass::kInteractive)) << "two wait for a place already";
+  w.running = 3;
+  w.queued_prompt_tokens = 5'000;
+  EXPECT_FALSE(HasCredit(w, RequestClass::kInteractive));
+  RouteCandidate priced = Priced(10, 200'000);
+  priced.max_running = 4;
+  priced.queued_prompt_tokens = 50'000;
+  EXPECT_TRUE(HasCredit(priced, RequestClass::kInteractive))
+      << "tokens do not count where costs are known";
+  EXPECT_FALSE(HasCredit(priced, RequestClass::kBatch)) << "more urgent work may come";
+  priced.costs.queued_us = 300'000;
+  EXPECT_FALSE(HasCredit(priced, RequestClass::kInteractive));
+  priced.running = 0;
+  priced.queued_prompt_tokens = 0;
+  EXPECT_TRUE(HasCredit(priced, RequestClass::kInteractive)) << "it has nothing to do";
+}
+
+TEST(Routing, WorkIsThePromptAndAShareOfTheStepsOfTheAnswer) {
+  RouteCandidate w = Priced(10, 0);
+  w.running = 3;
+  w.costs.step_us = 400;
+  w.costs.step_us_per_token = 0.5;
+  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 0).value(), 1'000);
+  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 20).value(), 1'000 + 20 * (400 / 4 + 10 + 0.5 * 110));
+  w.costs.error = 0.5;
+  EXPECT_FALSE(WorkUs(w, 100, 20).has_value());
+}
+
 }  // namespace
 }  // namespace deepinfer
