@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "cli/build_info.h"
@@ -86,6 +87,16 @@ class WorkerCommand final : public Command {
     if (layers_ == "encoder") flags_.part = ModelPart::kEncoder;
     StopSignals signals;
     SteadyClock clock;
+    WorkerServiceOptions options;
+    options.profile = Profile();
+    options.sender.transport = Transport();
+    options.landing.max_bytes = hand_off_memory_mb_ << 20;
+    options.revision = revision_;
+    DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
+    if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
+    // Beside the load of the weights.
+    std::future<Result<HandOffTransport>> transport =
+        std::async(std::launch::async, [this, options] { return TestTransports(options); });
     LoadProgress progress;
     EngineParts parts;
     DI_ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
@@ -94,14 +105,7 @@ class WorkerCommand final : public Command {
     if (hand_off_ == "store" && worker->info().kv_root.empty()) {
       return InvalidRequest("--hand-off store needs --kv-dir and --kv-shared");
     }
-    WorkerServiceOptions options;
-    options.profile = Profile();
-    options.sender.transport = Transport();
-    options.landing.max_bytes = hand_off_memory_mb_ << 20;
-    options.revision = revision_;
-    DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
-    if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
-    if (role_ != "prefill") DI_RETURN_IF_ERROR(TestTransports(&options));
+    DI_ASSIGN_OR_RETURN(options.sender.transport, transport.get());
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
     service.OnDrainAsked([&](int64_t within_us) {
@@ -151,11 +155,12 @@ class WorkerCommand final : public Command {
 
   // What takes states from others is tried out first. Without shared memory there is TCP, and the
   // other way round where nobody asked for one of them.
-  static Status TestTransports(WorkerServiceOptions* options) {
-    HandOffTransport& transport = options->sender.transport;
+  Result<HandOffTransport> TestTransports(const WorkerServiceOptions& options) const {
+    HandOffTransport transport = options.sender.transport;
+    if (role_ == "prefill") return transport;
     const bool is_auto = transport == HandOffTransport::kAuto;
     SelfTestOptions test;
-    test.host = options->data_host;
+    test.host = options.data_host;
     if (transport != HandOffTransport::kTcp) {
       test.way = SelfTestWay::kSharedMemory;
       const Status status = TestTransport(test);
@@ -166,16 +171,15 @@ class WorkerCommand final : public Command {
       }
     }
     // With certificates states of other machines come over the session.
-    if (options->sender.security != nullptr || transport == HandOffTransport::kSharedMemory) {
-      return OkStatus();
+    if (options.sender.security != nullptr || transport == HandOffTransport::kSharedMemory) {
+      return transport;
     }
     test.way = SelfTestWay::kTcp;
     const Status status = TestTransport(test);
-    if (status.ok()) return status;
+    if (status.ok()) return transport;
     if (transport == HandOffTransport::kTcp) return status.Annotate("data connections");
     Log(LogLevel::kWarning, "worker.transport_off", {{"transport", "tcp"}, {"status", status}});
-    transport = HandOffTransport::kSharedMemory;
-    return OkStatus();
+    return HandOffTransport::kSharedMemory;
   }
 
   // The second signal stops at once.

@@ -217,7 +217,11 @@ GatewayCounters Gateway::counters() const {
   const Router::Barred barred = router_.barred();
   counters.openings = barred.openings;
   const auto workers = workers_.list();
-  for (const auto& worker : *workers) counters.orphans += worker->Load().orphans;
+  for (const auto& worker : *workers) {
+    const LoadReport load = worker->Load();
+    counters.orphans += load.orphans;
+    counters.ready_workers += load.ready ? 1 : 0;
+  }
   counters.barred_workers = static_cast<int64_t>(barred.workers);
   counters.barred_pairs = static_cast<int64_t>(barred.pairs);
   return counters;

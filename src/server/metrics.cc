@@ -103,6 +103,8 @@ constexpr NumberRow<GatewayCounters> kGatewayGauges[] = {
      CountAt<&GatewayCounters::waiting, 2, GatewayCounters>, "class", "batch"},
     {"gateway_oldest_wait_seconds", "Age of the request that waits there for longest.",
      OldestWaitSeconds},
+    {"gateway_workers_ready", "Workers that it reaches and whose steps come back.",
+     Count<&GatewayCounters::ready_workers, GatewayCounters>},
     {"gateway_orphans", "Runs of lost gateways that this one may take over.",
      Count<&GatewayCounters::orphans, GatewayCounters>},
     {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_workers, GatewayCounters>,

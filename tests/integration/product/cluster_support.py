@@ -143,7 +143,13 @@ class Cluster:
         return next((p["pid"] for p in listed if p["name"] == name), 0)
 
     def all_ready(self):
-        return all(worker["ready"] for worker in self.status())
+        """Every worker is, and the gateway reaches it."""
+        workers = self.status()
+        try:
+            known = metric(self.port, "gateway_workers_ready")
+        except (OSError, http.client.HTTPException):
+            return False
+        return all(worker["ready"] for worker in workers) and known >= len(workers)
 
     def logs(self, name="*"):
         return "".join(p.read_text() for p in pathlib.Path(self.folder.name).glob(name + ".log"))

@@ -128,8 +128,8 @@ class ClusterTest(cluster_support.ClusterCase):
                 done = support.run("cluster", "restart", "--dir", cluster.folder.name)
                 self.assertNotEqual(done.returncode, 0)
                 self.assertIn(b"do not become ready", done.stderr)
-                self.assertEqual([(w["name"], w["pid"]) for w in cluster.status()],
-                                 [("worker-0", cluster.pids["worker-0"])])
+                wait_for(lambda: [(w["name"], w["pid"]) for w in cluster.status()] ==
+                         [("worker-0", cluster.pids["worker-0"])])
                 self.check([Stream(cluster.port, payload(i)) for i in range(2)])
 
     def test_a_restart_kills_an_old_worker_that_hangs(self):
