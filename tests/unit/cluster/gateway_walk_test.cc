@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cluster/gateway.h"
@@ -166,7 +168,14 @@ TEST_F(GatewayWalk, EveryClientGetsEveryTokenOnce) {
                                      : std::random_device{}() % 1'000'000;
   SCOPED_TRACE("GATEWAY_WALK_SEED=" + std::to_string(seed));
   std::minstd_rand random(seed + 1);
-  for (int i = 0; i < 5'000; ++i) {
+  // The keeper is a thread of its own: the walk goes on until it has had work of every kind.
+  const auto saw_enough = [this] {
+    const GatewayCounters counters = gateway_->counters();
+    return counters.migrated > 10 && counters.queued > 10;
+  };
+  for (int i = 0; i < 5'000 || !saw_enough(); ++i) {
+    ASSERT_LT(i, 25'000) << "nothing was migrated or queued";
+    if (i >= 5'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Look();
     Step(&random);
     clock_.Advance(20'000);  // what was barred is tried again
