@@ -4,7 +4,7 @@ and malformed requests. The server answers health checks throughout, refuses wha
 
 usage: load_test.py [--idle N] [--active N] [--malformed N] [--bounds] BINARY
 The times it prints are what its clients saw on a machine that also ran the clients, and what the
-server says of its network loop. With --bounds they are held to docs/benchmarks.md section 12.
+server says of its network loop. With --bounds they are held to docs/benchmarks.md section 13.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import sys
 import time
@@ -98,10 +99,10 @@ class LoopDelay:
         for line in text.decode().splitlines():
             if line.startswith("deepinfer:http_loop_delay_seconds"):
                 name, value = line.rsplit(" ", 1)
-                edge = name.split('le="')[1].split('"')[0] if 'le="' in name else name.split("{")[0][-5:]
-                now[edge] = float(value)
+                kind = name.split("{")[0].rsplit("_", 1)[1]
+                now[re.search('[{,]le="([^"]+)"', name)[1] if kind == "bucket" else kind] = float(value)
         last, self.last = self.last or dict.fromkeys(now, 0.0), now
-        count, total = now["count"] - last["count"], now["s_sum"] - last["s_sum"]
+        count, total = now["count"] - last["count"], now["sum"] - last["sum"]
         edges = sorted((float(e), now[e] - last[e]) for e in now if e[0].isdigit())
         bound = next((edge for edge, below in edges if below >= 0.99 * count), float("inf"))
         print("%-18s loop: %d probes, mean %.3f ms, 99 %% below %.2f ms" % (
@@ -117,9 +118,10 @@ async def stream(port, max_tokens=32, started=None):
     while not raw.endswith(b"0\r\n\r\n"):
         data = await asyncio.wait_for(reader.read(1 << 16), TIMEOUT_S)
         assert data, raw[-200:]
-        if started and b"data: {" in data and not times:
-            started.release()
-        times.append(time.perf_counter())
+        if b"data: {" in data:
+            if started and not times:
+                started.release()
+            times.append(time.perf_counter())
         raw += data
     writer.close()
     assert b" 200 " in raw.split(b"\r\n", 1)[0], raw[:200]

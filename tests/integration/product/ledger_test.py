@@ -43,6 +43,11 @@ def metric(text, name, **labels):
     return total
 
 
+COST_BOOK = {"id": "lab", "currency": "USD",
+             "device_hour": {"cpu": {"price": "2.00", "kind": "bare", "source": "test"}},
+             "network_per_gb": {"client": "0.05"}, "operations_hour": {"staff": "0.5"}}
+
+
 class ServerLedger(unittest.TestCase):
     """Sends everything once; every test looks at what came of it."""
 
@@ -51,8 +56,10 @@ class ServerLedger(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.usages = {}
+        cls.cost_book = pathlib.Path(cls.folder.name) / "costs.json"
+        cls.cost_book.write_text(json.dumps(COST_BOOK))
         with Server("--ledger", cls.folder.name, "--price-book", "flat-example", "--run-id", "r1",
-                    "--max-num-seqs", "8") as server:
+                    "--max-num-seqs", "8", "--cost-book", cls.cost_book) as server:
             cls.send_all(server)
             cls.wait_until_idle(server)
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
@@ -158,6 +165,25 @@ class ServerLedger(unittest.TestCase):
         money = sum(sum(line["money"]["revenue"].values()) for line in self.lines)
         self.assertAlmostEqual(metric(self.metrics, "revenue_usd_total") * 1e12, money, delta=1e3)
         self.assertEqual(metric(self.metrics, "ledger_dropped_total"), 0)
+        cost = sum(sum(line["money"]["cost"].values()) for line in self.lines)
+        self.assertAlmostEqual(metric(self.metrics, "cost_usd_total") * 1e12, cost, delta=1e3)
+
+    def test_steps_are_charged_to_the_requests_in_them(self):
+        shares = [line["resource"]["device_ns"] for line in self.lines]
+        charged = sum((share["prefill"] or 0) + (share["decode"] or 0) for share in shares)
+        # Steps in flight when a request ends have no line to go to.
+        steps = round(metric(self.metrics, "device_seconds_total") * 1e9)
+        self.assertLessEqual(charged, steps)
+        self.assertGreater(charged, 0.9 * steps)
+        for line in self.lines:
+            used, tokens = line["resource"], line["tokens"]
+            self.assertEqual(used["device_ns"]["prefill"] is None, line["time_ns"]["admitted"] is None)
+            if tokens["computed"] and tokens["generated"] > 1:
+                self.assertGreater(used["device_ns"]["prefill"], 0)
+                self.assertGreater(used["device_ns"]["decode"], 0)
+                self.assertGreater(used["kv_block_ns"], 0)
+            spent = (used["device_ns"]["prefill"] or 0) + (used["device_ns"]["decode"] or 0)
+            self.assertEqual(line["money"]["cost"]["compute"], spent * 2 * 10**12 // (3600 * 10**9))
 
     def test_sum_prints_what_the_lines_add_up_to(self):
         done = run("ledger", "sum", self.folder.name, "--by", "route,http_status", "--json")

@@ -24,8 +24,12 @@ inline LedgerRecord ExampleRecord() {
   r.scope.role_path = {"gateway", "prefill", "decode"};
   r.time = {.recv = 1'000'000'000,
             .admitted = 1'001'000'000,
+            .kv_load_start = std::nullopt,
+            .kv_load_end = std::nullopt,
             .prefill_start = 1'002'000'000,
             .prefill_end = 1'003'000'000,
+            .transfer_start = std::nullopt,
+            .transfer_end = std::nullopt,
             .first_token = 1'003'500'000,
             .last_token = 1'010'000'000,
             .closed = 1'012'000'000,

@@ -39,17 +39,5 @@ RC_GTEST_PROP(StepShareProperty, SharesAddUpAndFollowTheWeights, ()) {
   }
 }
 
-RC_GTEST_PROP(StepShareProperty, TheOrderOfTheRequestsIsOfNoMatter, ()) {
-  const int64_t total = *rc::gen::inRange<int64_t>(0, int64_t{1} << 40);
-  Shares weights = *rc::gen::container<Shares>(rc::gen::inRange<int64_t>(1, 1000));
-  Shares shares = DivideExactly(total, weights);
-  std::reverse(weights.begin(), weights.end());
-  Shares reversed = DivideExactly(total, weights);
-  // Equal weights may swap the last unit.
-  std::sort(shares.begin(), shares.end());
-  std::sort(reversed.begin(), reversed.end());
-  RC_ASSERT(shares == reversed);
-}
-
 }  // namespace
 }  // namespace deepinfer

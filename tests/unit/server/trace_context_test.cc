@@ -66,11 +66,16 @@ TEST(HttpUrl, IsHostPortAndPath) {
   const HttpTarget shortest = ParseHttpUrl("http://x").value();
   EXPECT_EQ(shortest.port, "80");
   EXPECT_EQ(shortest.path, "/");
+  EXPECT_FALSE(shortest.is_tls);
+  const HttpTarget secure = ParseHttpUrl("https://x/y").value();
+  EXPECT_TRUE(secure.is_tls);
+  EXPECT_EQ(secure.port, "443");
+  EXPECT_EQ(secure.path, "/y");
   const HttpTarget address = ParseHttpUrl("http://[::1]:1/").value();
   EXPECT_EQ(address.host, "::1");
   EXPECT_EQ(address.port, "1");
   for (const char* url : {"", "http://", "http://:1", "http://x:", "http://x:1a", "ftp://x",
-                          "https://x", "http://x:123456"}) {
+                          "https://", "http://x:123456"}) {
     EXPECT_FALSE(ParseHttpUrl(url).ok()) << url;
   }
 }
