@@ -143,8 +143,7 @@ TEST(LedgerCheck, FindsEveryBrokenInvariant) {
          r.time.transfer_start = *r.time.prefill_end;
          r.time.transfer_end = *r.time.prefill_start;
        }},
-      {"device_ns.decode is negative",
-       [](LedgerRecord& r) { r.resource.decode_device_ns = -1; }},
+      {"device_ns.decode is negative", [](LedgerRecord& r) { r.resource.decode_device_ns = -1; }},
       {"revenue", [](LedgerRecord& r) { ++r.revenue.output; }},
       {"price_window", [](LedgerRecord& r) { r.price_window = PriceWindow::kOffPeak; }},
       {"revenue", [](LedgerRecord& r) { r.outcome.http_status = 500; }},
