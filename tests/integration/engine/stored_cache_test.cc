@@ -273,7 +273,7 @@ TEST_F(StoredCache, RequestsThatStayInMemoryLeaveNothingOnDisk) {
 TEST_F(StoredCache, ClassLifetimeAndTenantReachTheRecord) {
   const std::vector<int32_t> prompt = RandomPrompt(300, 77);
   EngineRequest r = Request(prompt);
-  r.cache_retention = {true, RetentionClass::kAgent, 12, 0x1234};
+  r.cache_retention = {true, kKeepAll, RetentionClass::kAgent, 12, 0x1234};
   Run(r);
   store_->Flush(false);
   const LookupResult found = store_->Lookup(KeysOf(prompt), 0);
