@@ -207,6 +207,24 @@ class BugCases(unittest.TestCase):
             else:
                 self.assertLess(usage["cached_tokens"], expected)
 
+    def test_explicitModeKeepsWhatStandsInFrontOfAMark(self):
+        def written(mode, marked):
+            parts = [{"type": "text", "text": "%s %s. %s" % (mode, marked, LONG)},
+                     {"type": "text", "text": " tail" * 400}]
+            if marked:
+                parts[0]["prompt_cache_breakpoint"] = True
+            usage = self.post(CHAT, {
+                **chat("x", max_tokens=2), "messages": [{"role": "user", "content": parts}],
+                "prompt_cache_options": {"mode": mode}})["usage"]
+            return usage["prompt_tokens_details"]["cache_write_tokens"], usage["prompt_tokens"]
+
+        everything, prompt = written("implicit", False)
+        self.assertEqual(everything, prompt // 128 * 128)
+        before_mark, prompt = written("explicit", True)
+        self.assertGreater(before_mark, 0)
+        self.assertLess(before_mark, prompt - 400)
+        self.assertEqual(written("explicit", False)[0], 0)
+
     def test_J06_theFirstTokenThatDiffersIsReported(self):
         def history(order):
             return [{"role": "user", "content": "J06 " + LONG},
