@@ -161,6 +161,8 @@ class DisaggregationTest(cluster_support.ClusterCase):
             done = support.run("cluster", "restart", "--dir", cluster.folder.name, "--revision",
                                "two")
             self.assertEqual(done.returncode, 0, done.stderr)
+            # Until the gateway reaches both, the prefill worker may answer alone.
+            wait_for(cluster.all_ready)
             streams_after = [Stream(cluster.port, payload(i)) for i in range(8)]
             self.check(streams)
             self.check(streams_after)
