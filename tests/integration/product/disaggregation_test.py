@@ -50,9 +50,11 @@ class DisaggregationTest(cluster_support.ClusterCase):
             self.assertEqual(total(cluster, "committed"), 8)
             self.assertEqual(total(cluster, "failed"), 0)
             self.assertEqual(total(cluster, "bytes_sent"), total(cluster, "bytes_received"))
-            # A burst of equal requests spreads.
-            self.assertEqual([w["hand_offs"]["committed"] for w in workers[:2]], [4, 4])
-            self.assertEqual([w["hand_offs"]["tickets_granted"] for w in workers[2:]], [4, 4])
+            # A burst spreads. Prompts that wait for credit go to the worker that gets on faster.
+            for worker in workers[:2]:
+                self.assertGreaterEqual(worker["hand_offs"]["committed"], 2)
+            for worker in workers[2:]:
+                self.assertGreaterEqual(worker["hand_offs"]["tickets_granted"], 2)
 
     def test_equal_answers_of_every_kind(self):
         with Cluster("--prefill", "1", "--decode", "1") as cluster:
