@@ -107,7 +107,8 @@ void Gateway::ServeQueue(int64_t now_us) {
     for (RequestQueue::Waiter& follower : entry->followers) {
       LiveRequest::Placement placement = PlacementOfLeader(*follower.request);
       if (placement.decode == nullptr) placement = choice.placement;
-      SendQueued(std::move(follower), placement, CostOf(*follower.request), now_us);
+      const std::optional<Router::Cost> cost = CostOf(*follower.request);
+      SendQueued(std::move(follower), placement, cost, now_us);
     }
   }
 }

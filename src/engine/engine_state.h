@@ -30,8 +30,7 @@ class KvStore;
 
 // What all requests together tell about drafts.
 struct DraftingState {
-  // As long as nothing is known, three of four are accepted.
-  DraftCounts counts{3, 1};
+  DraftCounts counts = kUnknownCounts;
   double mean_verified = 0;    // running mean over items that drafted
   int64_t num_drafted = 0;     // such items
   int64_t num_free_tries = 0;  // that took nothing from the allowance

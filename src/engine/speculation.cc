@@ -103,6 +103,7 @@ double Mean(const std::vector<double>& values) {
 void NoteDrafts(const StepItem& item, DraftingState* all, DraftRecord* own) {
   const double weight = std::max(kSmoothing, 1.0 / static_cast<double>(++all->num_drafted));
   all->mean_verified += weight * (item.num_verified - all->mean_verified);
+  const DraftTry& t = item.draft_try;
   own->tokens_since = 0;
   own->mean_confidence = Mean(item.drafts.confidence);
   // Where none was worth its row, what was thought of the first one stands for what was not seen.
@@ -112,11 +113,11 @@ void NoteDrafts(const StepItem& item, DraftingState* all, DraftRecord* own) {
     // Behind a token that ended the answer nothing was judged.
     const bool judged_next = item.tokens.size() > static_cast<size_t>(item.num_accepted);
     refused = item.num_accepted < item.num_verified && judged_next ? 1.0 : 0.0;
-    NoteVerification(accepted, refused, kTotalMemory, &all->counts);
+    // Tries know little of the text before them, so fewer of their drafts are accepted.
+    if (!t.is_try || t.is_free) NoteVerification(accepted, refused, kTotalMemory, &all->counts);
   }
   NoteVerification(accepted, refused, kRequestMemory, &own->counts);
-  if (!item.draft_try.is_try) return;
-  const DraftTry& t = item.draft_try;
+  if (!t.is_try) return;
   const double gained_us = item.num_accepted * t.token_us - item.num_verified * t.row_us;
   all->allowance.GiveBack(gained_us, t.pass_us);
   if (gained_us > t.pass_us) NoteTryPaid(own);
@@ -298,6 +299,7 @@ void ObserveStepDrafts(EngineState& state, StepJob* job) {
     NoteYield(*job, num_drafted, us + static_cast<double>(job->draft_us), &state.drafting.yield);
   }
   if (job->rows.prefill_rows == 0) state.decode_time.Observe(job->rows.decode_rows, us);
+  if (num_drafted == 0) NoteRest(&state.drafting.counts);
   // Behind a step without drafts their weights are in no cache.
   const bool is_cold = !std::exchange(state.drafting.last_step_drafted, num_drafted > 0);
   state.draft_time.Observe(num_drafted, static_cast<double>(job->draft_us), is_cold);

@@ -23,7 +23,7 @@ constexpr double kMostSavedSteps = 8;
 // How much of earlier steps stays in a yield with every step, and how much of what is known of
 // drafting goes with every step without.
 constexpr double kYieldMemory = 0.98;
-constexpr double kYieldLoss = 0.001;
+constexpr double kLossByRest = 0.001;
 // A step that took longer than this many times what was expected was disturbed.
 constexpr double kMostDelay = 2.0;
 // A request is tried if drafts pay when each is accepted with this chance.
@@ -106,6 +106,11 @@ bool MayDraftingPay(size_t num_requests, int32_t most_drafts, const WorkTime& st
 
 }  // namespace
 
+void NoteRest(DraftCounts* counts) {
+  counts->accepted += kLossByRest * (kUnknownCounts.accepted - counts->accepted);
+  counts->refused += kLossByRest * (kUnknownCounts.refused - counts->refused);
+}
+
 void NoteVerification(double accepted, double refused, double memory, DraftCounts* counts) {
   counts->accepted = memory * counts->accepted + accepted;
   counts->refused = memory * counts->refused + refused;
@@ -160,7 +165,7 @@ void DraftYield::NoteDrafting(const ExpectedStep& expected, double tokens, doubl
 
 void DraftYield::NoteResting(const ExpectedStep& expected, double tokens, double us) {
   Note(expected, tokens, us, &resting_);
-  drafting_.made += kYieldLoss * (drafting_.expected - drafting_.made);
+  drafting_.made += kLossByRest * (drafting_.expected - drafting_.made);
 }
 
 void DraftYield::Note(const ExpectedStep& expected, double tokens, double us, Tokens* sums) {

@@ -30,6 +30,12 @@ struct DraftRecord {
 inline constexpr double kRequestMemory = 0.95;
 inline constexpr double kTotalMemory = 0.98;
 
+// As long as nothing is known, three of four drafts are accepted.
+inline constexpr DraftCounts kUnknownCounts{3, 1};
+
+// Books a step without drafts: little by little what is known of them gets out of date.
+void NoteRest(DraftCounts* counts);
+
 // Books one verification.
 void NoteVerification(double accepted, double refused, double memory, DraftCounts* counts);
 

@@ -170,6 +170,14 @@ TEST(DraftPolicy, OldDraftsAreForgotten) {
   EXPECT_LT(AcceptanceRate(own, {1, 1}), 0.4);
 }
 
+TEST(DraftPolicy, WhatIsKnownOfAllDraftsGetsOutOfDateWhileTheyRest) {
+  DraftCounts counts{1, 40};
+  for (int i = 0; i < 100; ++i) NoteRest(&counts);
+  EXPECT_LT(AcceptanceRate({}, counts), 0.2);
+  for (int i = 0; i < 8000; ++i) NoteRest(&counts);
+  EXPECT_NEAR(AcceptanceRate({}, counts), 0.75, 0.01);
+}
+
 TEST(DraftPolicy, TriesBackOff) {
   DraftRecord record;
   EXPECT_TRUE(IsTryDue(record, 0));  // new requests are tried at once

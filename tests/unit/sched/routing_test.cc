@@ -141,7 +141,7 @@ TEST(Routing, WorkIsThePromptAndAShareOfTheStepsOfTheAnswer) {
   w.costs.step_us = 400;
   w.costs.step_us_per_token = 0.5;
   EXPECT_DOUBLE_EQ(WorkUs(w, 100, 0).value(), 1'000);
-  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 20).value(), 1'000 + 20 * (400 / 4 + 10 + 0.5 * 110));
+  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 20).value(), 1'000 + 20 * (400.0 / 4 + 10 + 0.5 * 110));
   w.costs.error = 0.5;
   EXPECT_FALSE(WorkUs(w, 100, 20).has_value());
 }
