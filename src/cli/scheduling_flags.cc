@@ -25,6 +25,10 @@ void SchedulingFlags::Register(CLI::App* c, EngineOptions* options) {
   c->add_option("--max-skips", o.max_skips, "Waiting requests without room that a step passes over")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
+  c->add_option("--peak-gflops", peak_gflops_,
+                "What the machine does at most (`deepinfer bench ceilings`): the metrics then tell "
+                "the share of it that the model uses")
+      ->check(CLI::Range(0.0, 1e9));
   c->add_option("--resume", resume_,
                 "A parked request whose state was dropped: compute enough for equal bits, or less")
       ->check(CLI::IsMember({"exact", "bounded"}))
@@ -33,6 +37,7 @@ void SchedulingFlags::Register(CLI::App* c, EngineOptions* options) {
 
 void SchedulingFlags::Apply(EngineOptions* options) const {
   options->tpot_target_us = std::llround(1e3 * tpot_target_ms_);
+  options->peak_flops = 1e9 * peak_gflops_;
   options->resume = resume_ == "bounded" ? ReplayMode::kBounded : ReplayMode::kExact;
 }
 

@@ -20,6 +20,7 @@ class SchedulingFlags {
 
  private:
   double tpot_target_ms_ = 1e-3 * static_cast<double>(kTpotTargetUs);
+  double peak_gflops_ = 0;
   std::string resume_ = "exact";
 };
 

@@ -142,6 +142,7 @@ void ForEachValue(S& s, F f) {
   f(s.host_us), f(s.model_us), f(s.draft_us), f(s.step_us);
   for (auto& v : s.queued_by_class) f(v);
   f(s.undelivered_events), f(s.step_max_context), f(s.attended_tokens), f(s.kiloflops);
+  f(s.attention_kiloflops), f(s.expert_load_milli), f(s.flops_per_second), f(s.peak_flops);
 }
 
 template <typename S, typename F>

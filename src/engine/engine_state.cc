@@ -1,6 +1,7 @@
 #include "engine/engine_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -29,7 +30,8 @@ EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
       flops(MakeCostShape(m->config()),
             // The CPU multiplies every format in fp32 or bf16 units of one speed.
             FormatCost{.fp4 = 2, .fp8 = 2, .bf16 = 2, .fp32 = 2}),
-      max_drafts(Drafter::MaxDrafts(m->config(), o.speculation)) {
+      max_drafts(Drafter::MaxDrafts(m->config(), o.speculation)),
+      model_use(m->config().num_experts) {
   static_assert(kPlanBlockTokens == kBlockTokens);
   limits.max_rows = o.max_num_batched_tokens;
   limits.max_sequences = o.max_num_seqs;
@@ -38,6 +40,7 @@ EngineState::EngineState(Model* m, const EngineOptions& o, const Clock* c,
   limits.prefill_share_max = o.prefill_share_max;
   limits.tpot_target_us = o.tpot_target_us;
   limits.max_skips = o.max_skips;
+  statistics.peak_flops = std::llround(o.peak_flops);
   statistics.kv_capacity_tokens = memory->capacity_tokens();
   statistics.blocks_total = memory->blocks().stats().capacity;
   statistics.slots_total = memory->slots().num_slots();

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "engine/deadline_queue.h"
 #include "engine/kv_memory.h"
+#include "engine/model_use.h"
 #include "engine/options.h"
 #include "engine/pin_returns.h"
 #include "engine/sequence.h"
@@ -77,6 +78,7 @@ struct EngineState {
   DraftTimeModel draft_time;
   DraftTimeModel decode_time;  // of steps of decode rows alone, by their number
 
+  ModelUse model_use;
   bool swept = true;               // since the last sequence came
   std::vector<MemoryCopy> copies;  // of the next job
   std::vector<Fork> forks;

@@ -151,6 +151,8 @@ void Engine::RecordStep(const StepJob& job) {
     if (item.ran) st.attended_tokens += AttendedTokens(item.rows.start, item.end());
   }
   st.kiloflops += std::llround(job.rows.flops / 1e3);
+  st.attention_kiloflops += std::llround(job.rows.attention_flops / 1e3);
+  state_.model_use.Note(job, &st);
   st.step_max_context = job.rows.max_context;
   st.step_us += job.end_us - job.begin_us;
   st.model_us += job.model_us;

@@ -72,6 +72,8 @@ struct EngineOptions {
   int32_t prefill_every = kPrefillEvery;
   double prefill_share_max = kPrefillShareMax;
   int32_t max_skips = kMaxSkips;
+  // Operations that the machine does a second at most, for statistics; 0: unknown.
+  double peak_flops = 0;
 
   SpeculationOptions speculation;
   // Borrowed, the one of the model's operators: samples large vocabularies on its threads. Null: on

@@ -108,16 +108,22 @@ struct EngineStatistics {
   int64_t slots_used = 0;
   int64_t undelivered_events = 0;  // with the receivers of live requests
   int64_t step_max_context = 0;    // longest of the last step
+  // Rows of the busiest expert over those of the mean one, mean over layers, of the last whole
+  // window of steps; in thousandths, 0 before the first one ended.
+  int64_t expert_load_milli = 0;
+  int64_t flops_per_second = 0;  // of recent forward passes
+  int64_t peak_flops = 0;        // of the machine, a second; 0: unknown
   PredictedCosts costs;
 
   // Since the start.
   int64_t steps = 0;
   int64_t prefill_rows = 0;
   int64_t decode_rows = 0;
-  int64_t attended_tokens = 0;  // sum over rows of the positions up to theirs
-  int64_t kiloflops = 0;        // of rows without those of the draft model
-  int64_t cached_tokens = 0;    // prompt tokens taken from the cache
-  int64_t computed_tokens = 0;  // prompt rows run, replayed ones included
+  int64_t attended_tokens = 0;      // sum over rows of the positions up to theirs
+  int64_t kiloflops = 0;            // of rows without those of the draft model
+  int64_t attention_kiloflops = 0;  // of these: attention cores and index scans
+  int64_t cached_tokens = 0;        // prompt tokens taken from the cache
+  int64_t computed_tokens = 0;      // prompt rows run, replayed ones included
   int64_t replayed_tokens = 0;
   int64_t generated_tokens = 0;
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};

@@ -180,6 +180,7 @@ void StepExecutor::RunRows(StepJob* job) {
   }
   if (!rows.empty())
     job->status = model_->Step(rows, drafter_.has_value() && job->keeps_context, &output_);
+  job->expert_rows.swap(output_.expert_rows);
   job->model_us = clock_->NowUs() - begin_us;
 }
 

@@ -92,6 +92,7 @@ struct StepJob {
   int64_t draft_us = 0;    // time of the draft pass
   int64_t context_us = 0;  // time to keep up the draft model's context
   int64_t model_us = 0;
+  std::vector<int32_t> expert_rows;  // StepOutput::expert_rows
   int64_t end_us = 0;
   int64_t grammar_us = 0;  // masks and forced tokens
 };

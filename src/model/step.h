@@ -46,6 +46,8 @@ struct StepOutput {
   std::vector<float> logits;
   // f32 [sum of decoder rows, targets·dim]: DSpark's record, when asked for.
   std::vector<float> main_hidden;
+  // [layers, experts]: rows that the router sent to each.
+  std::vector<int32_t> expert_rows;
   // Per sequence: data_corruption when a finite check failed; its other outputs are then void.
   std::vector<Status> status;
 };

@@ -17,10 +17,18 @@ void StepRunner::RunMoe(int32_t layer, float* out) {
   float* weights = Floats(t * shape.topk);
   ops_->Route(t, logits, w.bias, w.bias_image, is_image_, shape.num_experts, shape.topk,
               config_.gate_temp, config_.route_scale, experts, weights);
+  CountExpertRows(layer, experts);
   Probe("gate_w", layer, weights, t, shape.topk);
   ProbeSelection("gate_i", layer, experts, nullptr, t, shape.topk);
   const Rows x = Quantize(u_, t, config_.dim);
   ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
+}
+
+void StepRunner::CountExpertRows(int32_t layer, const int32_t* experts) {
+  experts_.resize(static_cast<size_t>(num_rows_ * config_.experts_per_token));
+  ops_->CopyToHost(experts_.data(), experts, static_cast<int64_t>(experts_.size()) * 4);
+  int32_t* rows = expert_rows_ + int64_t{layer} * config_.num_experts;
+  for (int32_t expert : experts_) ++rows[expert];
 }
 
 void StepRunner::RunEngram(int32_t layer) {

@@ -30,6 +30,9 @@ HcShape StepRunner::Hc() const {
 void StepRunner::Run(StepOutput* out) {
   out->main_hidden.clear();
   out->status.clear();
+  out->expert_rows.assign(static_cast<size_t>(int64_t{config_.num_layers} * config_.num_experts),
+                          0);
+  expert_rows_ = out->expert_rows.data();
   Embed();
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
     // At the cut rows may come in.

@@ -126,6 +126,8 @@ class StepRunner {
 
   // step_ffn.cc
   void RunMoe(int32_t layer, float* out);
+  // experts i32 [T, topk], device memory.
+  void CountExpertRows(int32_t layer, const int32_t* experts);
   void RunEngram(int32_t layer);
   Rows EngramRows(const EngramWeights& w, const int64_t* ids);
 
@@ -163,6 +165,8 @@ class StepRunner {
   float* main_hidden_ = nullptr;       // [T, targets·dim]
   std::vector<Selection> selections_;  // by index source
   Selection candidates_;
+  std::vector<int32_t> experts_;              // of the layer being run, host memory
+  int32_t* expert_rows_ = nullptr;            // StepOutput::expert_rows
   std::vector<AttentionRow> attention_rows_;  // of the layer being run
   std::vector<IndexRow> index_rows_;
 };

@@ -7,6 +7,34 @@ namespace deepinfer {
 
 namespace {
 constexpr int64_t kNoCap = std::numeric_limits<int64_t>::max() / 4;
+
+double Double(int64_t v) { return static_cast<double>(v); }
+
+// What a KV source computes for every row, also for rows that skip its attention and FFN.
+double PublicationRow(const CostShape& s, const CostShape::Layer& layer, const FormatCost& format) {
+  if (!layer.kv_source) return 0.0;
+  const double latent = Double(s.head_dim * s.dim);
+  const double compress = layer.ratio == 2 ? 2 * latent * format.fp32 : latent * format.bf16;
+  return compress + Double(s.index_head_dim * s.head_dim) * format.bf16;
+}
+
+double LayerRow(const CostShape& s, const CostShape::Layer& layer, const FormatCost& format) {
+  const double attention =
+      Double(s.q_lora * s.dim + s.heads * s.head_dim * s.q_lora + s.head_dim * s.dim +
+             s.o_lora * s.heads * s.head_dim + s.dim * s.o_groups * s.o_lora) *
+      format.fp8;
+  const double moe = Double(3 * s.dim * s.moe_inter * (s.experts_per_token + 1)) * format.fp8;
+  const double router = Double(s.dim * s.num_experts) * format.bf16;
+  const double hc = 2 * Double((2 + s.hc_mult) * s.hc_mult * s.hc_mult * s.dim) * format.fp32;
+  double sum = attention + moe + router + hc;
+  if (layer.index_source) {
+    sum += Double(s.index_heads * s.index_head_dim * s.q_lora) * format.fp8 +
+           Double(s.index_heads * s.dim) * format.bf16;
+  }
+  if (layer.engram) sum += Double((s.hc_mult + 1) * s.dim * s.engram_width) * format.fp8;
+  return sum;
+}
+
 }  // namespace
 
 double VisibleEntries(int64_t x, int64_t ratio, int64_t cap) {
@@ -18,88 +46,68 @@ double VisibleEntries(int64_t x, int64_t ratio, int64_t cap) {
   return full + rest + static_cast<double>(x - uncapped) * static_cast<double>(cap);
 }
 
-FlopModel::FlopModel(CostShape shape, FormatCost format)
-    : shape_(std::move(shape)), format_(format) {}
-
-// What a KV source computes for every row, also for rows that skip its attention and FFN.
-double FlopModel::PublicationRow(const CostShape::Layer& layer) const {
-  if (!layer.kv_source) return 0.0;
-  const CostShape& s = shape_;
-  const auto latent = static_cast<double>(s.head_dim * s.dim);
-  const double compress = layer.ratio == 2 ? 2 * latent * format_.fp32 : latent * format_.bf16;
-  return compress + static_cast<double>(s.index_head_dim * s.head_dim) * format_.bf16;
-}
-
-double FlopModel::LayerRow(const CostShape::Layer& layer) const {
-  const CostShape& s = shape_;
-  const auto n = [](int64_t v) { return static_cast<double>(v); };
-  const double attention =
-      n(s.q_lora * s.dim + s.heads * s.head_dim * s.q_lora + s.head_dim * s.dim +
-        s.o_lora * s.heads * s.head_dim + s.dim * s.o_groups * s.o_lora) *
-      format_.fp8;
-  const double moe = n(3 * s.dim * s.moe_inter * (s.experts_per_token + 1)) * format_.fp8;
-  const double router = n(s.dim * s.num_experts) * format_.bf16;
-  const double hc = 2 * n((2 + s.hc_mult) * s.hc_mult * s.hc_mult * s.dim) * format_.fp32;
-  double sum = attention + moe + router + hc;
-  if (layer.index_source) {
-    sum += n(s.index_heads * s.index_head_dim * s.q_lora) * format_.fp8 +
-           n(s.index_heads * s.dim) * format_.bf16;
-  }
-  if (layer.engram) sum += n((s.hc_mult + 1) * s.dim * s.engram_width) * format_.fp8;
-  return sum;
-}
-
-double FlopModel::IndexScan(int32_t first, int32_t last, int64_t start, int64_t end) const {
-  double entries = 0.0;
-  for (int32_t l = first; l < last; ++l) {
-    const CostShape::Layer& layer = shape_.layers[static_cast<size_t>(l)];
+FlopModel::FlopModel(const CostShape& shape, FormatCost format)
+    : logits_(Double(shape.vocab * shape.dim) * format.bf16),
+      per_key_(Double(2 * shape.heads * shape.head_dim) * format.bf16),
+      per_scan_(Double(shape.index_heads * shape.index_head_dim) * format.fp4) {
+  for (size_t i = 0; i < shape.layers.size(); ++i) {
+    const CostShape::Layer& layer = shape.layers[i];
+    Half& half = static_cast<int32_t>(i) < shape.decoder_start ? encoder_ : decoder_;
+    half.row += LayerRow(shape, layer, format);
+    publication_ += PublicationRow(shape, layer, format);
+    Add(1, shape.window, &half.keys);
+    if (layer.ratio > 0) Add(layer.ratio, shape.index_topk, &half.keys);
     if (!layer.index_source) continue;
-    const int64_t cap = layer.index_cap > 0 ? layer.index_cap : kNoCap;
-    entries += VisibleEntries(end, layer.ratio, cap) - VisibleEntries(start, layer.ratio, cap);
+    Add(layer.ratio, layer.index_cap > 0 ? layer.index_cap : kNoCap, &half.scans);
   }
-  return entries;
 }
 
-double FlopModel::Layers(int32_t first, int32_t last, int64_t start, int64_t end) const {
-  const double per_key = static_cast<double>(2 * shape_.heads * shape_.head_dim) * format_.bf16;
-  const auto rows = static_cast<double>(end - start);
-  double sum = IndexScan(first, last, start, end) *
-               static_cast<double>(shape_.index_heads * shape_.index_head_dim) * format_.fp4;
-  for (int32_t l = first; l < last; ++l) {
-    const CostShape::Layer& layer = shape_.layers[static_cast<size_t>(l)];
-    sum += rows * LayerRow(layer);
-    double keys = VisibleEntries(end, 1, shape_.window) - VisibleEntries(start, 1, shape_.window);
-    if (layer.ratio > 0) {
-      keys += VisibleEntries(end, layer.ratio, shape_.index_topk) -
-              VisibleEntries(start, layer.ratio, shape_.index_topk);
-    }
-    sum += per_key * keys;
+void FlopModel::Add(int64_t ratio, int64_t cap, std::vector<Keys>* keys) {
+  for (Keys& k : *keys) {
+    if (k.ratio != ratio || k.cap != cap) continue;
+    ++k.num_layers;
+    return;
+  }
+  keys->push_back({ratio, cap, 1});
+}
+
+double FlopModel::Visible(const std::vector<Keys>& keys, int64_t start, int64_t end) {
+  double sum = 0.0;
+  for (const Keys& k : keys) {
+    sum += k.num_layers *
+           (VisibleEntries(end, k.ratio, k.cap) - VisibleEntries(start, k.ratio, k.cap));
   }
   return sum;
+}
+
+double FlopModel::Attention(const Half& half, int64_t start, int64_t end) const {
+  return per_key_ * Visible(half.keys, start, end) + per_scan_ * Visible(half.scans, start, end);
+}
+
+double FlopModel::AttentionOfPrefillRows(int64_t start, int64_t end, int64_t decoder_from) const {
+  if (end <= start) return 0.0;
+  const int64_t kept = std::clamp(decoder_from, start, end);
+  return Attention(encoder_, start, end) + Attention(decoder_, kept, end);
 }
 
 double FlopModel::PrefillRows(int64_t start, int64_t end, int64_t decoder_from) const {
   if (end <= start) return 0.0;
-  const auto last = static_cast<int32_t>(shape_.layers.size());
   const int64_t kept = std::clamp(decoder_from, start, end);
-  double sum = Layers(0, shape_.decoder_start, start, end);
-  if (kept < end) sum += Layers(shape_.decoder_start, last, kept, end);
-  for (const CostShape::Layer& layer : shape_.layers) {
-    sum += static_cast<double>(end - start) * PublicationRow(layer);
-  }
-  return sum;
+  return Double(end - start) * (encoder_.row + publication_) + Double(end - kept) * decoder_.row +
+         AttentionOfPrefillRows(start, end, decoder_from);
+}
+
+double FlopModel::AttentionOfDecodeRow(int64_t position) const {
+  return AttentionOfPrefillRows(position, position + 1, position);
 }
 
 double FlopModel::DecodeRow(int64_t position) const {
-  return PrefillRows(position, position + 1, position) +
-         static_cast<double>(shape_.vocab * shape_.dim) * format_.bf16;
+  return PrefillRows(position, position + 1, position) + logits_;
 }
 
 double FlopModel::IndexPairs(int64_t start, int64_t end, int64_t decoder_from) const {
-  const auto last = static_cast<int32_t>(shape_.layers.size());
   const int64_t kept = std::clamp(decoder_from, start, end);
-  return IndexScan(0, shape_.decoder_start, start, end) +
-         IndexScan(shape_.decoder_start, last, kept, end);
+  return Visible(encoder_.scans, start, end) + Visible(decoder_.scans, kept, end);
 }
 
 }  // namespace deepinfer

@@ -37,25 +37,44 @@ double VisibleEntries(int64_t x, int64_t ratio, int64_t cap);
 
 class FlopModel {
  public:
-  explicit FlopModel(CostShape shape, FormatCost format = {});
+  explicit FlopModel(const CostShape& shape, FormatCost format = {});
 
   // Operations of prompt rows [start, end), of which those from decoder_from on run the decoder.
   double PrefillRows(int64_t start, int64_t end, int64_t decoder_from) const;
+  // Of these the attention cores and index scans: what grows with the context.
+  double AttentionOfPrefillRows(int64_t start, int64_t end, int64_t decoder_from) const;
   // Operations of one decode row at the position, with its logits.
   double DecodeRow(int64_t position) const;
+  double AttentionOfDecodeRow(int64_t position) const;
   // Index entries scanned by prompt rows [start, end): the part of their cost that grows with the
   // context.
   double IndexPairs(int64_t start, int64_t end, int64_t decoder_from) const;
 
  private:
-  // Sums over [start, end) for layers [first, last): constant part, attention core, index scan.
-  double Layers(int32_t first, int32_t last, int64_t start, int64_t end) const;
-  double IndexScan(int32_t first, int32_t last, int64_t start, int64_t end) const;
-  double LayerRow(const CostShape::Layer& layer) const;
-  double PublicationRow(const CostShape::Layer& layer) const;
+  // Layers that see the same entries.
+  struct Keys {
+    int64_t ratio;
+    int64_t cap;
+    double num_layers;
+  };
+  // The layers before the cut, or from it on. Summed once, so that counting a row costs as much in
+  // a deep model as in a flat one.
+  struct Half {
+    double row = 0;           // operations of a row that do not depend on the context
+    std::vector<Keys> keys;   // of the attention cores
+    std::vector<Keys> scans;  // of the index scans
+  };
 
-  CostShape shape_;
-  FormatCost format_;
+  static void Add(int64_t ratio, int64_t cap, std::vector<Keys>* keys);
+  static double Visible(const std::vector<Keys>& keys, int64_t start, int64_t end);
+  // Of rows [start, end) through the half.
+  double Attention(const Half& half, int64_t start, int64_t end) const;
+
+  Half encoder_, decoder_;
+  double publication_ = 0;  // of a row, for all KV sources
+  double logits_ = 0;       // of a row
+  double per_key_ = 0;      // operations per row and key
+  double per_scan_ = 0;     // and per index entry
 };
 
 }  // namespace deepinfer

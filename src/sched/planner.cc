@@ -14,6 +14,7 @@ void CostModel::AddPrefill(int64_t start, int64_t end, int64_t decoder_from, Ste
   rows->index_pairs += flops->IndexPairs(start, end, decoder_from);
   rows->max_context = std::max(rows->max_context, end);
   rows->flops += flops->PrefillRows(start, end, decoder_from);
+  rows->attention_flops += flops->AttentionOfPrefillRows(start, end, decoder_from);
 }
 
 void CostModel::AddDecoderRows(int64_t start, int64_t end, StepRows* rows) const {
@@ -21,13 +22,17 @@ void CostModel::AddDecoderRows(int64_t start, int64_t end, StepRows* rows) const
   rows->index_pairs += flops->IndexPairs(start, end, start) - flops->IndexPairs(start, end, end);
   rows->max_context = std::max(rows->max_context, end);
   rows->flops += flops->PrefillRows(start, end, start) - flops->PrefillRows(start, end, end);
+  rows->attention_flops += flops->AttentionOfPrefillRows(start, end, start) -
+                           flops->AttentionOfPrefillRows(start, end, end);
 }
 
 void CostModel::AddDecode(int64_t position, int64_t num_rows, StepRows* rows) const {
   rows->decode_rows += num_rows;
-  rows->decode_context += static_cast<double>(position) * static_cast<double>(num_rows);
+  const auto num = static_cast<double>(num_rows);
+  rows->decode_context += static_cast<double>(position) * num;
   rows->max_context = std::max(rows->max_context, position + num_rows);
-  rows->flops += flops->DecodeRow(position) * static_cast<double>(num_rows);
+  rows->flops += flops->DecodeRow(position) * num;
+  rows->attention_flops += flops->AttentionOfDecodeRow(position) * num;
 }
 
 namespace {

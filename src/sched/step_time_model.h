@@ -23,7 +23,8 @@ struct StepRows {
   double index_pairs = 0;     // of prefill rows
   double decode_context = 0;  // Σ positions of decode rows
   int64_t max_context = 0;
-  double flops = 0;  // exact count of FlopModel
+  double flops = 0;            // exact count of FlopModel
+  double attention_flops = 0;  // of these
 };
 
 class StepTimeModel {

@@ -20,7 +20,18 @@ double Share(int64_t part, int64_t whole) {
 
 double KvUsage(const Stats& s) { return Share(s.kv_tokens, s.kv_capacity_tokens); }
 
-double ModelFlops(const Stats& s) { return static_cast<double>(s.kiloflops) * 1e3; }
+template <auto kMember>
+double Kilo(const Stats& s) {
+  return static_cast<double>(s.*kMember) * 1e3;
+}
+
+double ExpertLoad(const Stats& s) {
+  return s.expert_load_milli > 0 ? static_cast<double>(s.expert_load_milli) * 1e-3 : kNotKnown;
+}
+
+double FlopsUtilization(const Stats& s) {
+  return s.peak_flops > 0 ? Share(s.flops_per_second, s.peak_flops) : kNotKnown;
+}
 
 template <auto kMember>
 double Seconds(const Stats& s) {
@@ -70,6 +81,12 @@ constexpr Row kGauges[] = {
      Count<&Stats::undelivered_events, Stats>},
     {"step_max_context", "Longest context of the last step, tokens.",
      Count<&Stats::step_max_context, Stats>},
+    {"expert_load_max_over_mean",
+     "Rows of the busiest expert over those of the mean one, mean over layers.", ExpertLoad},
+    {"model_flops_per_second", "Operations a second of recent forward passes.",
+     Count<&Stats::flops_per_second, Stats>},
+    {"model_flops_utilization", "The same as a share of the configured peak, 0 to 1.",
+     FlopsUtilization},
 };
 
 constexpr const char kLoadedHelp[] = "Prompt tokens in cached blocks by tier, replayed ones too.";
@@ -98,7 +115,10 @@ constexpr Row kCounters[] = {
     {"rows_total", "Rows computed.", Count<&Stats::decode_rows, Stats>, "kind", "decode"},
     {"attended_tokens_total", "Sum over rows of the positions up to theirs.",
      Count<&Stats::attended_tokens, Stats>},
-    {"model_flops_total", "Operations of the rows computed, two a multiply-add.", ModelFlops},
+    {"model_flops_total", "Operations of the rows computed, two a multiply-add.",
+     Kilo<&Stats::kiloflops>},
+    {"attention_flops_total", "Of these, attention cores and index scans.",
+     Kilo<&Stats::attention_kiloflops>},
     {"cancels_total", "Requests cancelled while they lived.", Count<&Stats::cancels, Stats>},
     {"cached_tokens_total", "Cached prompt tokens by tier.",
      CountAt<&Stats::cached_by_tier, 0, Stats>, "tier", "device"},

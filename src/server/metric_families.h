@@ -23,6 +23,7 @@ template <typename T>
 class Series {
  public:
   void Add(prometheus::Family<T>& family, T& part) { parts_.emplace_back(&family, &part); }
+  bool empty() const { return parts_.empty(); }
   // Ends the series: it is exported no more.
   void Remove() {
     for (const auto& [family, part] : parts_) family->Remove(part);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +14,9 @@
 #include "server/metric_families.h"
 
 namespace deepinfer {
+
+// What a gauge row reads where there is nothing to show: its series is left out.
+inline constexpr double kNotKnown = std::numeric_limits<double>::quiet_NaN();
 
 template <typename Stats>
 struct NumberRow {
@@ -40,8 +45,7 @@ class NumberTable {
               const std::string& engine)
       : gauge_rows_(gauges), counter_rows_(counters), shown_(counters.size(), 0.0) {
     for (const auto& row : gauges) {
-      gauges_.push_back(Families<prometheus::Gauge>(*registry, row.name, row.help, labels, compat)
-                            .Get(LabelsOf(row, engine)));
+      gauges_.push_back({{*registry, row.name, row.help, labels, compat}, LabelsOf(row, engine)});
     }
     for (const auto& row : counters) {
       counters_.push_back(
@@ -54,12 +58,12 @@ class NumberTable {
   void Restart() { std::fill(shown_.begin(), shown_.end(), 0.0); }
   // Ends its series.
   void Remove() {
-    for (auto& series : gauges_) series.Remove();
+    for (ShownGauge& gauge : gauges_) gauge.series.Remove();
     for (auto& series : counters_) series.Remove();
   }
 
   void Show(const Stats& now) {
-    for (size_t i = 0; i < gauges_.size(); ++i) gauges_[i].Set(gauge_rows_[i].get(now));
+    for (size_t i = 0; i < gauges_.size(); ++i) gauges_[i].Show(gauge_rows_[i].get(now));
     for (size_t i = 0; i < counters_.size(); ++i) {
       // A reader that comes late brings an older state; counters never go back.
       const double total = std::max(shown_[i], counter_rows_[i].get(now));
@@ -69,9 +73,21 @@ class NumberTable {
   }
 
  private:
+  struct ShownGauge {
+    Families<prometheus::Gauge> families;
+    MetricLabels labels;
+    Series<prometheus::Gauge> series{};
+
+    void Show(double value) {
+      if (std::isnan(value)) return series.Remove();
+      if (series.empty()) series = families.Get(labels);
+      series.Set(value);
+    }
+  };
+
   std::span<const NumberRow<Stats>> gauge_rows_;
   std::span<const NumberRow<Stats>> counter_rows_;
-  std::vector<Series<prometheus::Gauge>> gauges_;
+  std::vector<ShownGauge> gauges_;
   std::vector<Series<prometheus::Counter>> counters_;
   std::vector<double> shown_;
 };

@@ -10,6 +10,7 @@ namespace {
 
 struct Sums {
   int64_t steps = 0, computed = 0, cached = 0, generated = 0, drafts = 0, accepted = 0;
+  int64_t kiloflops = 0;
   int64_t running = 0, waiting = 0, kv_tokens = 0, kv_capacity = 0;
 };
 
@@ -20,6 +21,7 @@ void Add(const EngineStatistics& e, int64_t sign, Sums* sum) {
   sum->generated += sign * e.generated_tokens;
   sum->drafts += sign * e.drafts;
   sum->accepted += sign * e.draft_accepted;
+  sum->kiloflops += sign * e.kiloflops;
 }
 
 // Counters: what was done since `before`, where engines may have come, gone, or begun anew.
@@ -55,7 +57,8 @@ void LogThroughput(const Throughput& t) {
        {"waiting", t.waiting},
        {"kv_usage", t.kv_usage},
        {"hit_share", t.hit_share},
-       {"mean_accepted_drafts", t.mean_accepted_drafts}});
+       {"mean_accepted_drafts", t.mean_accepted_drafts},
+       {"gflops_per_s", t.gflops_per_s}});
 }
 
 }  // namespace
@@ -75,6 +78,7 @@ std::optional<Throughput> MakeThroughput(const std::vector<EngineStatistics>& be
   t.kv_usage = Ratio(sum.kv_tokens, sum.kv_capacity);
   t.hit_share = Ratio(sum.cached, sum.cached + sum.computed);
   t.mean_accepted_drafts = Ratio(sum.accepted, sum.drafts);
+  t.gflops_per_s = rate(sum.kiloflops) * 1e-6;
   return t;
 }
 

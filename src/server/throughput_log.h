@@ -24,6 +24,7 @@ struct Throughput {
   double kv_usage = 0;              // 0 to 1
   double hit_share = 0;             // of prompt tokens, in the interval
   double mean_accepted_drafts = 0;  // per verification, in the interval
+  double gflops_per_s = 0;          // of the model, drafts aside
 };
 
 // What happened between two states of all engines; nothing when the engines did nothing.

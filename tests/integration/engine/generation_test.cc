@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/model_use.h"
 #include "integration/engine/engine_fixture.h"
 
 namespace deepinfer {
@@ -185,9 +186,26 @@ TEST_F(Generation, RowsAreCountedWithThePositionsUpToTheirs) {
   const EngineStatistics after = StatisticsWhenIdle(*engine_);
   // Five rows of the prompt, then those of the first two tokens.
   EXPECT_EQ(after.attended_tokens - before.attended_tokens, 1 + 2 + 3 + 4 + 5 + 6 + 7);
-  EXPECT_GT(after.kiloflops, before.kiloflops);
+  EXPECT_GT(after.attention_kiloflops, before.attention_kiloflops);
+  EXPECT_GT(after.kiloflops - before.kiloflops,
+            after.attention_kiloflops - before.attention_kiloflops);
+  EXPECT_GT(after.flops_per_second, 0);
   EXPECT_GE(after.step_max_context, 6);
   EXPECT_EQ(after.undelivered_events, 0);
+}
+
+TEST_F(Generation, TheLoadOfExpertsIsKnownAfterAWindowOfSteps) {
+  Start(OneTokenPerStep());
+  EXPECT_EQ(engine_->Statistics().expert_load_milli, 0);
+  EngineRequest r = GreedyRequest(RandomPrompt(5, 1), ModelUse::kWindowSteps);
+  r.sampling.ignore_eos = true;
+  Run(r);
+  const EngineStatistics after = StatisticsWhenIdle(*engine_);
+  ASSERT_GE(after.steps, ModelUse::kWindowSteps);
+  // Every row takes topk different experts, so that one has all rows at most.
+  const ModelConfig& config = model_->get()->config();
+  EXPECT_GT(after.expert_load_milli, 1000);
+  EXPECT_LE(after.expert_load_milli, 1000 * config.num_experts / config.experts_per_token);
 }
 
 TEST_F(Generation, ARequestDoesNotFeelItsPredecessor) {

@@ -59,6 +59,20 @@ TEST(FlopModel, ChunksAddUpToTheWhole) {
   EXPECT_NEAR(pairs / flops.IndexPairs(0, length, tail), 1.0, 1e-12);
 }
 
+TEST(FlopModel, AttentionIsWhatGrowsWithTheContext) {
+  const FlopModel flops(ReleasedShape());
+  const auto rest = [&](int64_t position) {
+    return flops.DecodeRow(position) - flops.AttentionOfDecodeRow(position);
+  };
+  EXPECT_DOUBLE_EQ(rest(10), rest(1024 * kKi));
+  EXPECT_GT(flops.AttentionOfDecodeRow(1024 * kKi), flops.AttentionOfDecodeRow(10));
+  // The first row sees itself in the window of each layer, and no compressed entry.
+  const CostShape shape = ReleasedShape();
+  EXPECT_DOUBLE_EQ(flops.AttentionOfPrefillRows(1, 2, 2),
+                   static_cast<double>(2 * shape.heads * shape.head_dim * shape.decoder_start) * 4);
+  EXPECT_EQ(flops.AttentionOfPrefillRows(5, 5, 0), 0.0);
+}
+
 TEST(FlopModel, NoRowsCostNothing) {
   EXPECT_EQ(FlopModel(ReleasedShape()).PrefillRows(128, 128, 0), 0.0);
 }

@@ -145,6 +145,7 @@ TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
   e.queued_by_class = {1, 0, 6};
   e.undelivered_events = 9;
   e.kiloflops = 5;
+  e.attention_kiloflops = 2;
   e.draft_accepted_by_position = {9, 7, 5, 3, 1};
   e.step_seconds[static_cast<size_t>(StepKind::kDecode)].Observe(0.003, 4);
   e.rows_per_step.Observe(17);
@@ -158,6 +159,7 @@ TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
       << text;
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:undelivered_events", "0"), "9"));
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_total", "0"), "5000"));
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:attention_flops_total", "0"), "2000"));
   EXPECT_TRUE(Has(
       text, OfEngine("vllm:spec_decode_num_accepted_tokens_per_pos_total", "0", R"(,position="3")"),
       "3"));
@@ -173,6 +175,26 @@ TEST(Metrics, CountWhatTheEngineDidOnceHoweverOftenTheyAreRead) {
   EXPECT_TRUE(Has(text, OfEngine("vllm:num_preemptions_total", "0"), "3"));
   EXPECT_TRUE(Has(text, OfEngine("vllm:iteration_tokens_total_sum", "0"), "20"));
   EXPECT_TRUE(Has(text, OfEngine("vllm:iteration_tokens_total_count", "0"), "2"));
+}
+
+TEST(Metrics, GaugesOfWhatIsNotKnownAreLeftOut) {
+  ServerMetrics metrics("m", MetricsCompat::kNone);
+  std::vector<EngineStatistics> engines(1);
+  EngineStatistics& e = engines[0];
+  e.flops_per_second = 5'000'000'000;
+  std::string text = metrics.Serialize(engines);
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_per_second", "0"), "5000000000")) << text;
+  EXPECT_EQ(text.find("deepinfer:model_flops_utilization{"), std::string::npos) << text;
+  EXPECT_EQ(text.find("deepinfer:expert_load_max_over_mean{"), std::string::npos);
+  e.peak_flops = 20'000'000'000;
+  e.expert_load_milli = 1500;
+  text = metrics.Serialize(engines);
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_utilization", "0"), "0.25")) << text;
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:expert_load_max_over_mean", "0"), "1.5"));
+  // A restart without the peak.
+  e.peak_flops = 0;
+  text = metrics.Serialize(engines);
+  EXPECT_EQ(text.find("deepinfer:model_flops_utilization{"), std::string::npos) << text;
 }
 
 TEST(Metrics, LabelsStayBounded) {

@@ -15,6 +15,7 @@ TEST(Throughput, IsTheWorkOfAllEnginesBetweenTwoStates) {
     e.generated_tokens = 50;
     e.drafts = 10;
     e.draft_accepted = 25;
+    e.kiloflops = 10'000'000;
     e.running = 2;
     e.waiting = 1;
     e.kv_tokens = 30;
@@ -31,6 +32,7 @@ TEST(Throughput, IsTheWorkOfAllEnginesBetweenTwoStates) {
   EXPECT_DOUBLE_EQ(t->kv_usage, 0.25);
   EXPECT_DOUBLE_EQ(t->hit_share, 0.25);
   EXPECT_DOUBLE_EQ(t->mean_accepted_drafts, 2.5);
+  EXPECT_DOUBLE_EQ(t->gflops_per_s, 4);
 }
 
 TEST(Throughput, EnginesMayComeGoAndBeginAnew) {
