@@ -40,7 +40,7 @@ struct DraftingState {
   ExpectedStep next;  // of the next step, if all these requests decode and nothing else runs:
   int64_t num_requests = 0;
   bool keeps_context = true;
-  bool last_step_drafted = false;  // of those that ended
+  int64_t drafted_in_a_row = 0;  // steps that ended
 };
 
 struct EngineState {

@@ -17,6 +17,9 @@ constexpr int64_t kFreeTries = 10;
 // Before a try so many tokens leave their hidden rows: enough context for a fair one, little enough
 // to cost nothing that counts.
 constexpr int64_t kContextTokens = 16;
+// The first steps of a run of drafting ones find cold caches, and drafts behind a try know little of
+// the text: what they make says nothing about those that would follow.
+constexpr int64_t kSettlingSteps = 8;
 
 bool IsScheduled(const EngineState& state) {
   return state.max_drafts > 0 && state.options.speculation.verify == VerifyPolicy::kScheduled;
@@ -295,13 +298,16 @@ void ObserveStepDrafts(EngineState& state, StepJob* job) {
   if (job->rows.decode_rows == 0) return;
   const auto us = static_cast<double>(job->end_us - job->begin_us - job->draft_us);
   state.drafting.allowance.Earn(us);
-  if (job->expected.us > 0.0) {
+  DraftingState& d = state.drafting;
+  d.drafted_in_a_row = num_drafted > 0 ? d.drafted_in_a_row + 1 : 0;
+  const bool is_settled = num_drafted == 0 || d.drafted_in_a_row > kSettlingSteps;
+  if (job->expected.us > 0.0 && is_settled) {
     NoteYield(*job, num_drafted, us + static_cast<double>(job->draft_us), &state.drafting.yield);
   }
   if (job->rows.prefill_rows == 0) state.decode_time.Observe(job->rows.decode_rows, us);
   if (num_drafted == 0) NoteRest(&state.drafting.counts);
   // Behind a step without drafts their weights are in no cache.
-  const bool is_cold = !std::exchange(state.drafting.last_step_drafted, num_drafted > 0);
+  const bool is_cold = d.drafted_in_a_row == 1;
   state.draft_time.Observe(num_drafted, static_cast<double>(job->draft_us), is_cold);
 }
 

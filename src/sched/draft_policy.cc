@@ -9,8 +9,8 @@ namespace {
 
 // A request is judged by what all others showed as if by so many drafts of its own, and by the
 // confidences of its last drafts as if by so many.
-constexpr double kPriorDrafts = 4;
-constexpr double kConfidenceDrafts = 2;
+constexpr double kPriorDrafts = 8;
+constexpr double kConfidenceDrafts = 4;
 // Estimates and prices err by more than this, and drafting on a wrong guess costs more than
 // resting.
 constexpr double kLeastGain = 0.02;
