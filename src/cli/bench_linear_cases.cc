@@ -12,7 +12,7 @@ namespace deepinfer {
 
 namespace {
 
-enum class Operand : uint8_t { kFp8Rows, kBf16Rows, kF32Rows };
+enum class Operand : uint8_t { kFp8Rows, kBf16Rows, kF32Rows, kHead };
 
 struct LinearShape {
   std::string name;
@@ -45,6 +45,8 @@ std::string_view OperatorName(const LinearShape& shape) {
       return grouped ? "grouped_linear_fp8" : "linear_fp8";
     case Operand::kBf16Rows:
       return "linear_bf16";
+    case Operand::kHead:
+      return "head";
     case Operand::kF32Rows:
       return grouped ? "grouped_linear_f32" : "linear_f32";
   }
@@ -59,7 +61,8 @@ class LinearSuite final : public KernelSuite {
         rounding_(shapes.arithmetic.stream),
         weights_(shape_.format, shape_.out, shape_.in),
         x_(rows_.back(), shape_.in * shape_.num_groups),
-        y_(static_cast<size_t>(rows_.back() * shape_.out)) {}
+        y_(static_cast<size_t>(rows_.back() * shape_.out)),
+        maxima_(static_cast<size_t>(rows_.back() * NumMaxima(shape_.out))) {}
 
   std::vector<KernelCase> Cases() override {
     std::vector<KernelCase> cases;
@@ -91,6 +94,9 @@ class LinearSuite final : public KernelSuite {
       case Operand::kBf16Rows:
         ops->LinearBf16(rows, x_.values.data(), w, rounding_, y_.data());
         break;
+      case Operand::kHead:
+        ops->Head(rows, x_.values.data(), w, y_.data(), maxima_.data());
+        break;
       case Operand::kF32Rows:
         if (grouped) {
           ops->GroupedLinearF32(rows, x_.values.data(), w, shape_.num_groups, y_.data());
@@ -106,7 +112,7 @@ class LinearSuite final : public KernelSuite {
   Rounding rounding_;
   WeightRotation weights_;
   BenchActivations x_;
-  std::vector<float> y_;
+  std::vector<float> y_, maxima_;
 };
 
 // Experts with random choices; every call takes the next set of choices, so that few rows do not
@@ -232,7 +238,8 @@ std::vector<LinearShape> ShapesOf(const ModelConfig& c, const Arithmetic& arithm
       {"index_wq_b", kFp8, fp8_operand, int64_t{c.index_num_heads} * c.index_head_dim,
        c.q_lora_rank},
       {"index_weights", kBf16, bf16_operand, c.index_num_heads, c.dim},
-      {"head", kBf16, bf16_operand, c.vocab_size, c.dim}};
+      {"head", kBf16, arithmetic.stream == Rounding::kBf16 ? Operand::kHead : Operand::kF32Rows,
+       c.vocab_size, c.dim}};
   // The other family on the same shapes, for whatever the mode leaves to it.
   shapes.push_back({"f32_wq_b", kFp8, Operand::kF32Rows, q_width, c.q_lora_rank});
   shapes.push_back(

@@ -107,6 +107,8 @@ class RowSuite final : public KernelSuite {
     });
     Add("all_finite", rows, 4 * dim, dim,
         [=, this](Operators* ops) { is_finite_ = ops->AllFinite(rows * dim, x_.data()); });
+    Add("block_maxima", rows, 4 * dim, dim,
+        [=, this](Operators* ops) { ops->BlockMaxima(rows, x_.data(), dim, y_.data()); });
     Add("scores_finite", rows, 4 * dim, dim,
         [=, this](Operators* ops) { is_finite_ = ops->ScoresFinite(rows * dim, x_.data()); });
   }

@@ -53,7 +53,7 @@ bool CollectCandidates(const LogitRow& row, const Limits& limits, DistributionSc
   // Distances from the best logit in powers of two of weight; at 64 every weight is 0.
   for (const float reach : {4.0f, 8.0f, 16.0f, 32.0f, 64.0f}) {
     const float threshold = row.scale.max - reach / row.scale.per_logit;
-    CollectAtLeast(row.logits, threshold, &scratch->ids);
+    CollectAtLeast(row.logits, row.maxima, threshold, &scratch->ids);
     if (scratch->ids.size() > kMostCandidates) return false;
     scratch->ranked.clear();
     uint64_t mass = 0;
@@ -192,8 +192,9 @@ void BuildFromBuckets(const LogitRow& row, const Limits& limits, DistributionScr
 
 }  // namespace
 
-LogitRow MakeLogitRow(std::span<const float> logits, const RowSummary& summary, float temperature) {
-  return {logits, summary.best, MakeWeightScale(summary.max, temperature)};
+LogitRow MakeLogitRow(std::span<const float> logits, std::span<const float> maxima,
+                      const RowSummary& summary, float temperature) {
+  return {logits, maxima, summary.best, MakeWeightScale(summary.max, temperature)};
 }
 
 void BuildSurvivors(const LogitRow& row, const FilterParams& filters, DistributionScratch* scratch,
@@ -243,7 +244,7 @@ std::vector<int32_t> TopRanks(std::span<const float> logits, float max, size_t n
   std::vector<int32_t>& ids = scratch->ids;
   ids.clear();
   for (float reach = 2.0f; ids.size() < num_ids; reach *= 2.0f) {
-    CollectAtLeast(logits, reach < 1e3f ? max - reach : kNegInf, &ids);
+    CollectAtLeast(logits, {}, reach < 1e3f ? max - reach : kNegInf, &ids);
   }
   const auto ranks_before = [&](int32_t a, int32_t b) {
     const float za = logits[static_cast<size_t>(a)], zb = logits[static_cast<size_t>(b)];
@@ -257,7 +258,7 @@ std::vector<int32_t> TopRanks(std::span<const float> logits, float max, size_t n
 float MassBelow(const LogitRow& row, int32_t id, DistributionScratch* scratch) {
   const float chosen = row.logits[static_cast<size_t>(id)];
   const uint64_t total = SumWeights(row.logits, row.scale, &scratch->block_sums);
-  CollectAtLeast(row.logits, chosen, &scratch->ids);
+  CollectAtLeast(row.logits, row.maxima, chosen, &scratch->ids);
   uint64_t below = total;
   for (const int32_t other : scratch->ids) {
     const float z = row.logits[static_cast<size_t>(other)];

@@ -16,11 +16,13 @@ namespace deepinfer {
 // or +inf and one of which is finite.
 struct LogitRow {
   std::span<const float> logits;
-  int32_t best;  // first id of the rank order
+  std::span<const float> maxima;  // bounds of blocks (SummarizeRow); empty: not known
+  int32_t best;                   // first id of the rank order
   WeightScale scale;
 };
 
-LogitRow MakeLogitRow(std::span<const float> logits, const RowSummary& summary, float temperature);
+LogitRow MakeLogitRow(std::span<const float> logits, std::span<const float> maxima,
+                      const RowSummary& summary, float temperature);
 
 struct FilterParams {
   int32_t top_k = 0;   // 0 = off

@@ -206,14 +206,18 @@ float BlockMax(std::span<const float> z, bool* good) {
 
 }  // namespace
 
-RowSummary SummarizeRow(std::span<const float> logits) {
+RowSummary SummarizeRow(std::span<const float> logits, std::span<const float> maxima) {
+  // Bounds that are not numbers say nothing about the row that is left.
+  if (std::any_of(maxima.begin(), maxima.end(), [](float z) { return std::isnan(z); })) maxima = {};
+  const size_t size = maxima.empty() ? kLogitBlock : size_t{kMaximaBlock};
   RowSummary row;
   row.max = -kInf;
   row.drawable = true;
   // The block that holds the first of the largest is searched again, from the cache.
   std::span<const float> first;
-  for (size_t begin = 0; begin < logits.size(); begin += kLogitBlock) {
-    const auto block = logits.subspan(begin, std::min(kLogitBlock, logits.size() - begin));
+  for (size_t i = 0; i * size < logits.size(); ++i) {
+    if (!maxima.empty() && maxima[i] <= row.max) continue;
+    const auto block = logits.subspan(i * size, std::min(size, logits.size() - i * size));
     const float max = BlockMax(block, &row.drawable);
     if (max <= row.max) continue;
     row.max = max;
@@ -259,16 +263,26 @@ void WeighRow(std::span<const float> logits, const WeightScale& scale,
   }
 }
 
-void CollectAtLeast(std::span<const float> logits, float threshold, std::vector<int32_t>* ids) {
+void CollectAtLeast(std::span<const float> logits, std::span<const float> maxima, float threshold,
+                    std::vector<int32_t>* ids) {
   ids->clear();
   const __m256 limit = _mm256_set1_ps(threshold);
-  for (size_t i = 0; i < logits.size(); i += 8) {
-    const size_t n = logits.size() - i;
-    const int in = _mm256_movemask_ps(_mm256_cmp_ps(LoadLogits(&logits[i], n), limit, _CMP_GE_OQ));
-    auto bits = static_cast<unsigned>(in) & (n >= 8 ? 0xffu : (1u << n) - 1);
-    for (; bits != 0; bits &= bits - 1) {
-      ids->push_back(static_cast<int32_t>(i) + std::countr_zero(bits));
+  const auto collect = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; i += 8) {
+      const size_t n = logits.size() - i;
+      const int in =
+          _mm256_movemask_ps(_mm256_cmp_ps(LoadLogits(&logits[i], n), limit, _CMP_GE_OQ));
+      auto bits = static_cast<unsigned>(in) & (n >= 8 ? 0xffu : (1u << n) - 1);
+      for (; bits != 0; bits &= bits - 1) {
+        ids->push_back(static_cast<int32_t>(i) + std::countr_zero(bits));
+      }
     }
+  };
+  if (maxima.empty()) return collect(0, logits.size());
+  for (size_t i = 0; i < maxima.size(); ++i) {
+    if (maxima[i] < threshold) continue;
+    const size_t begin = i * size_t{kMaximaBlock};
+    collect(begin, std::min(begin + size_t{kMaximaBlock}, logits.size()));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/det_math.h"
+#include "kernels/ops.h"
 
 namespace deepinfer {
 
@@ -33,7 +34,9 @@ struct RowSummary {
   bool drawable = false;  // no logit is NaN or +inf; without it max and best mean nothing
 };
 
-RowSummary SummarizeRow(std::span<const float> logits);
+// maxima: one bound for every kMaximaBlock logits, no less than any of them, or NaN where one may
+// be NaN or infinite; with them only a few blocks are read. Empty: not known.
+RowSummary SummarizeRow(std::span<const float> logits, std::span<const float> maxima = {});
 
 // Sum of all weights; block_sums gets the sum of each kLogitBlock consecutive ids.
 uint64_t SumWeights(std::span<const float> logits, const WeightScale& scale,
@@ -48,7 +51,9 @@ void WeighRow(std::span<const float> logits, const WeightScale& scale,
               std::vector<uint64_t>* weights, std::vector<uint16_t>* buckets);
 
 // Ids with a logit >= threshold, ascending: a prefix of the rank order with all ties of its end.
-void CollectAtLeast(std::span<const float> logits, float threshold, std::vector<int32_t>* ids);
+// maxima as for SummarizeRow; only blocks that may hold one are read.
+void CollectAtLeast(std::span<const float> logits, std::span<const float> maxima, float threshold,
+                    std::vector<int32_t>* ids);
 
 // Winners of the race of numerics.md §5.5: the smallest -ln(U)/W with the U of (seed, position,
 // id), ties to the lower id. RaceRow: among all ids of a row, best being one with a weight.

@@ -25,9 +25,10 @@ bool Allows(std::span<const uint32_t> mask, int32_t id) {
 // with few allowed ids or under a mask is built anew.
 class Sampler::EditedRow {
  public:
-  EditedRow(std::span<float> logits, const std::vector<int32_t>& allowed_ids,
-            std::span<const uint32_t> mask, SamplerScratch* scratch)
-      : logits_(logits), changes_(&scratch->changes) {
+  EditedRow(const SampleRow& in, const std::vector<int32_t>& allowed_ids, SamplerScratch* scratch)
+      : logits_(in.logits), maxima_(in.maxima), changes_(&scratch->changes) {
+    const std::span<const float> logits = in.logits;
+    const std::span<const uint32_t> mask = in.mask;
     changes_->clear();
     if (!allowed_ids.empty()) {
       scratch->row.assign(logits.size(), kNegInf);
@@ -51,10 +52,13 @@ class Sampler::EditedRow {
   void Set(int32_t id, float value) {
     float& z = logits_[static_cast<size_t>(id)];
     changes_->emplace_back(id, z);
+    if (!(value <= z)) maxima_ = {};
     z = value;
   }
 
   std::span<const float> logits() const { return logits_; }
+  // No less than any logit of their block; empty: not known.
+  std::span<const float> maxima() const { return maxima_; }
 
   // An id may have changed more than once: the oldest value comes last.
   void Restore() {
@@ -79,6 +83,7 @@ class Sampler::EditedRow {
   }
 
   std::span<float> logits_;
+  std::span<const float> maxima_;
   std::vector<std::pair<int32_t, float>>* changes_;
 };
 
@@ -197,7 +202,7 @@ int32_t Sampler::Draw(const LogitRow& row, uint64_t position, SamplerScratch* sc
 
 Result<RowSummary> Sampler::Prepare(const SampleRow& in, EditedRow* row) const {
   Edit(in, row);
-  const RowSummary summary = SummarizeRow(row->logits());
+  const RowSummary summary = SummarizeRow(row->logits(), row->maxima());
   if (!summary.drawable) {
     row->Restore();
     if (!SummarizeRow(in.logits).drawable) return DataCorruption("a logit is NaN or infinite");
@@ -212,11 +217,11 @@ Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratc
   out.id = in.forced_id;
   const bool reports = params_.num_top_logprobs >= 0;
   if (out.id >= 0 && !reports) return out;
-  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  EditedRow row(in, params_.allowed_ids, scratch);
   DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
   if (out.id < 0 && greedy_) out.id = summary.best;
   if (out.id < 0) {
-    out.id = Draw(MakeLogitRow(row.logits(), summary, params_.temperature),
+    out.id = Draw(MakeLogitRow(row.logits(), row.maxima(), summary, params_.temperature),
                   static_cast<uint64_t>(in.position), scratch);
   }
   if (!reports) return out;
@@ -227,9 +232,9 @@ Result<SampledToken> Sampler::Sample(const SampleRow& in, SamplerScratch* scratc
 }
 
 Status Sampler::Process(const SampleRow& in, SamplerScratch* scratch, Survivors* out) const {
-  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  EditedRow row(in, params_.allowed_ids, scratch);
   DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
-  BuildSurvivors(MakeLogitRow(row.logits(), summary, params_.temperature), filters(),
+  BuildSurvivors(MakeLogitRow(row.logits(), row.maxima(), summary, params_.temperature), filters(),
                  &scratch->distribution, out);
   return OkStatus();
 }
@@ -240,10 +245,10 @@ Result<int32_t> Sampler::Draft(const SampleRow& in, int32_t k, SamplerScratch* s
     DI_RETURN_IF_ERROR(Process(in, scratch, q));
     return DrawDraft(*q, params_.seed, static_cast<uint64_t>(in.position), k);
   }
-  EditedRow row(in.logits, params_.allowed_ids, in.mask, scratch);
+  EditedRow row(in, params_.allowed_ids, scratch);
   DI_ASSIGN_OR_RETURN(const RowSummary summary, Prepare(in, &row));
   if (greedy_) return summary.best;
-  return Draw(MakeLogitRow(row.logits(), summary, params_.temperature),
+  return Draw(MakeLogitRow(row.logits(), row.maxima(), summary, params_.temperature),
               static_cast<uint64_t>(in.position), scratch);
 }
 

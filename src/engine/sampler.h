@@ -28,6 +28,8 @@ struct SampleRow {
   // f32 [vocab]. Edited during the call, restored before it returns: a copy of the row would cost
   // more than the rest of a greedy choice.
   std::span<float> logits;
+  // Operators::BlockMaxima of the logits; empty: not known.
+  std::span<const float> maxima = {};
   int64_t position = 0;              // absolute position of the token to decide
   std::span<const int32_t> pending;  // tokens assumed after the committed ones (drafts)
   // Bit id % 32 of word id / 32 is set for a legal token; ids behind its end are illegal. Empty:

@@ -61,7 +61,7 @@ void Sampler::ReportRaw(std::span<const float> logits, int32_t id, SamplerScratc
 void Sampler::ReportEdited(std::span<const float> logits, const RowSummary& summary, int32_t id,
                            SamplerScratch* scratch, TokenLogprobs* out) const {
   DistributionScratch* const buffers = &scratch->distribution;
-  const LogitRow row = MakeLogitRow(logits, summary, greedy_ ? 1.0f : params_.temperature);
+  const LogitRow row = MakeLogitRow(logits, {}, summary, greedy_ ? 1.0f : params_.temperature);
   if (params_.logprobs_kind == LogprobsKind::kProcessed && greedy_) {
     LogSoftmax(logits, summary.max, id, params_.num_top_logprobs, buffers, out);
   } else if (params_.logprobs_kind == LogprobsKind::kProcessed) {

@@ -110,7 +110,9 @@ void StepExecutor::Run(StepJob* job) {
   masks_.Finish();
   decisions_.grammar_us += clock_->NowUs() - rows_us;
   std::span<float> logits(output_.logits);
+  std::span<const float> maxima(output_.logit_maxima);
   const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  const auto num_maxima = static_cast<size_t>(NumMaxima(model_->config().vocab_size));
   size_t ran = 0;
   for (StepItem& item : job->items) {
     if (!item.ran) continue;
@@ -119,6 +121,8 @@ void StepExecutor::Run(StepJob* job) {
     const auto num_logits = static_cast<size_t>(item.end() - item.rows.logits_from);
     item.logits = logits.first(num_logits * vocab);
     logits = logits.subspan(num_logits * vocab);
+    item.logit_maxima = maxima.first(num_logits * num_maxima);
+    maxima = maxima.subspan(num_logits * num_maxima);
   }
   if (job->status.ok()) RunItems(job);
   KeepContext(job);
@@ -226,7 +230,9 @@ void StepExecutor::RunItem(StepItem* item, DecisionContext* decisions) {
   }
   if (item->status.ok() && item->decides_token) {
     const size_t num_rows = static_cast<size_t>(item->num_verified) + 1;
-    item->status = DecideTokens(item, logits.last(num_rows * vocab), decisions);
+    const size_t num_maxima = item->logit_maxima.size() / num_rows_out;
+    item->status = DecideTokens(item, logits.last(num_rows * vocab),
+                                item->logit_maxima.last(num_rows * num_maxima), decisions);
   }
   if (!item->status.ok()) {
     // Without drafts the request might not have met what failed, so the next step tries the row of

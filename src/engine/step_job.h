@@ -56,8 +56,9 @@ struct StepItem {
 
   // Results.
   Status status;
-  std::span<float> logits;    // f32 of the rows that yield any, while the step runs
-  bool ran = true;            // false: the sequence had ended
+  std::span<float> logits;              // f32 of the rows that yield any, while the step runs
+  std::span<const float> logit_maxima;  // StepOutput::logit_maxima of these rows
+  bool ran = true;                      // false: the sequence had ended
   int32_t num_known = 1;      // leading rows of a decode item whose tokens were decided before
   int32_t num_committed = 0;  // leading rows of a decode item that stay
   std::vector<SampledToken> tokens;

@@ -13,10 +13,12 @@ namespace {
 // The rows of one item as targets of verification: target k follows drafts 1..k-1.
 class Targets {
  public:
-  Targets(const StepItem& item, std::span<float> logits, DecisionContext* context)
+  Targets(const StepItem& item, std::span<float> logits, std::span<const float> maxima,
+          DecisionContext* context)
       : item_(item),
         sampler_(*item.sequence->device.sampler),
         logits_(logits),
+        maxima_(maxima),
         width_(logits.size() / (static_cast<size_t>(item.num_verified) + 1)),
         first_position_(item.end() - item.num_verified),
         context_(context) {}
@@ -46,13 +48,18 @@ class Targets {
  private:
   Result<SampleRow> Row(int32_t k) const {
     const auto i = static_cast<size_t>(k - 1);
-    return PendingRow(*item_.sequence, logits_.subspan(i * width_, width_), first_position_ + k - 1,
-                      drafts().first(i), context_);
+    DI_ASSIGN_OR_RETURN(SampleRow row,
+                        PendingRow(*item_.sequence, logits_.subspan(i * width_, width_),
+                                   first_position_ + k - 1, drafts().first(i), context_));
+    const size_t num_maxima = maxima_.size() / (logits_.size() / width_);
+    row.maxima = maxima_.subspan(i * num_maxima, num_maxima);
+    return row;
   }
 
   const StepItem& item_;
   const Sampler& sampler_;
   std::span<float> logits_;
+  std::span<const float> maxima_;
   size_t width_;
   int64_t first_position_;
   DecisionContext* context_;
@@ -179,9 +186,10 @@ Result<SampleRow> PendingRow(Sequence& sequence, std::span<float> logits, int64_
   return row;
 }
 
-Status DecideTokens(StepItem* item, std::span<float> logits, DecisionContext* context) {
+Status DecideTokens(StepItem* item, std::span<float> logits, std::span<const float> maxima,
+                    DecisionContext* context) {
   Sequence& s = *item->sequence;
-  const Targets targets(*item, logits, context);
+  const Targets targets(*item, logits, maxima, context);
   const int32_t forced = ForcedLength(s, item->num_verified);
   // Forced ids are targets like those of temperature 0.
   const bool by_equality = item->num_verified == 0 || s.device.sampler->verifies_by_equality() ||

@@ -29,8 +29,9 @@ Result<SampleRow> PendingRow(Sequence& sequence, std::span<float> logits, int64_
                              std::span<const int32_t> pending, DecisionContext* context);
 
 // Fills tokens and num_accepted of the item and appends the tokens to its sequence, not beyond the
-// one that ends it. logits f32 [1 + num_verified, vocab]. With an error no token was decided; one
-// behind tokens that were decided is found again by the next step.
-Status DecideTokens(StepItem* item, std::span<float> logits, DecisionContext* context);
+// one that ends it. logits f32 [1 + num_verified, vocab], maxima as in StepOutput. With an error no
+// token was decided; one behind tokens that were decided is found again by the next step.
+Status DecideTokens(StepItem* item, std::span<float> logits, std::span<const float> maxima,
+                    DecisionContext* context);
 
 }  // namespace deepinfer

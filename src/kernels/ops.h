@@ -154,6 +154,10 @@ struct MoeShape {
   Rounding rounding = Rounding::kNone;
 };
 
+// Columns of one of Operators::BlockMaxima.
+inline constexpr int64_t kMaximaBlock = 32;
+constexpr int64_t NumMaxima(int64_t cols) { return (cols + kMaximaBlock - 1) / kMaximaBlock; }
+
 class Operators {
  public:
   virtual ~Operators() = default;
@@ -165,6 +169,8 @@ class Operators {
   virtual std::byte* Allocate(int64_t size_bytes) = 0;
   virtual void Free(std::byte* memory) = 0;
   virtual void CopyToDevice(void* dst, const void* src, int64_t size_bytes) = 0;
+  // Whether operands may lie in any memory of the host.
+  virtual bool uses_host_memory() const = 0;
   virtual void CopyToHost(void* dst, const void* src, int64_t size_bytes) = 0;
 
   virtual void CopyOnDevice(void* dst, const void* src, int64_t size_bytes) = 0;
@@ -229,6 +235,15 @@ class Operators {
   // in LinearFp8.
   virtual void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
                           Rounding rounding, float* y) = 0;
+
+  // Logits y f32 [T, out] = W x as LinearBf16 without rounding, with their BlockMaxima, taken while
+  // each part of them is in the cache.
+  virtual void Head(int64_t num_rows, const float* x, const WeightMatrix& w, float* y,
+                    float* maxima) = 0;
+
+  // maxima f32 [T, NumMaxima(cols)]: the largest of every kMaximaBlock columns of x f32 [T, cols],
+  // NaN where one of them is NaN or infinite.
+  virtual void BlockMaxima(int64_t num_rows, const float* x, int64_t cols, float* maxima) = 0;
 
   // Codes and scales of x f32 [T, k], groups of 32 (model.md §11.2).
   virtual void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) = 0;

@@ -7,7 +7,10 @@
 namespace deepinfer {
 
 DraftRunner::DraftRunner(const StepContext& context)
-    : context_(context), ops_(context.ops), config_(*context.config) {}
+    : context_(context),
+      ops_(context.ops),
+      config_(*context.config),
+      linears_(context.ops, context.config, context.arithmetic, context.workspace) {}
 
 HcShape DraftRunner::Hc() const {
   return {config_.hc_mult, config_.dim, config_.hc_sinkhorn_iters, config_.hc_eps, config_.rms_eps};
@@ -18,39 +21,6 @@ int32_t* DraftRunner::DevicePositions(const std::vector<int32_t>& positions) {
   auto* device = context_.workspace->Array<int32_t>(count);
   ops_->CopyToDevice(device, positions.data(), count * 4);
   return device;
-}
-
-DraftRunner::Rows DraftRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {
-  Rows rows;
-  rows.x = x;
-  if (!context_.arithmetic.fp8_activations) return rows;
-  const Fp8RowsOut out{context_.workspace->Array<uint8_t>(num_rows * k),
-                       context_.workspace->Array<uint8_t>(num_rows * k / 32)};
-  ops_->QuantizeFp8(num_rows, x, k, out);
-  rows.fp8 = out;
-  return rows;
-}
-
-void DraftRunner::QuantizedLinears(const Rows& x, int64_t num_rows,
-                                   std::span<const LinearOutput> outputs) {
-  if (x.fp8.codes != nullptr) return ops_->LinearFp8(num_rows, x.fp8, outputs, stream());
-  for (const LinearOutput& output : outputs) {
-    ops_->LinearF32(num_rows, x.x, *output.weight, output.y);
-  }
-}
-
-void DraftRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w,
-                                  float* y) {
-  const LinearOutput output{&w, y};
-  QuantizedLinears(x, num_rows, {&output, 1});
-}
-
-void DraftRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y) {
-  if (stream() == Rounding::kBf16) {
-    ops_->LinearBf16(num_rows, x, w, Rounding::kNone, y);
-  } else {
-    ops_->LinearF32(num_rows, x, w, y);
-  }
 }
 
 std::byte* DraftRunner::WindowRowsOf(int32_t layer, float* kv, int64_t num_rows,
@@ -88,14 +58,14 @@ void DraftRunner::Inject(std::span<const DraftContext> contexts) {
   }
   const DsparkWeights& w = context_.weights->dspark;
   float* x = Floats(num_rows * config_.dim);
-  QuantizedLinear(Quantize(hidden, num_rows, width), num_rows, w.main_proj, x);
+  linears_.Quantized(linears_.Quantize(hidden, num_rows, width), num_rows, w.main_proj, x);
   ops_->RmsNorm(num_rows, x, w.main_norm, config_.dim, config_.rms_eps, stream(), x);
-  const Rows input = Quantize(x, num_rows, config_.dim);
+  const ActivationRows input = linears_.Quantize(x, num_rows, config_.dim);
   std::vector<LinearOutput> keys;  // of every layer, which all see the same rows
   for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) {
     keys.push_back({&Weights(layer).attention.wkv, Floats(num_rows * config_.head_dim)});
   }
-  QuantizedLinears(input, num_rows, keys);
+  linears_.Quantized(input, num_rows, keys);
   for (int32_t layer = 0; layer < config_.dspark.num_layers; ++layer) {
     const Workspace::Scope scope(context_.workspace);
     float* kv = keys[static_cast<size_t>(layer)].y;
@@ -160,7 +130,7 @@ void DraftRunner::Run(std::span<const DraftSequence> sequences, int32_t num_draf
   float* y = Floats(num_rows * dim);
   ops_->RmsNorm(num_rows, g, context_.weights->dspark.norm, dim, config_.rms_eps, stream(), y);
   float* logits = Floats(num_rows * vocab);
-  Bf16Linear(y, num_rows, context_.weights->head, logits);
+  linears_.Bf16(y, num_rows, context_.weights->head, Rounding::kNone, logits);
   for (int64_t s = 0; s < num_sequences; ++s) {
     const bool finite = ops_->AllFinite(num_drafts * vocab, logits + s * num_drafts * vocab);
     out->status.push_back(
@@ -202,13 +172,13 @@ void DraftRunner::RunAttention(int32_t layer, std::span<const DraftSequence> seq
   const int64_t t = num_rows_, d = config_.head_dim, heads = config_.num_heads;
   const RopeTable rope = context_.rope->plain();
 
-  const Rows input = Quantize(u, t, config_.dim);
+  const ActivationRows input = linears_.Quantize(u, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
   float* kv = Floats(t * d);
-  QuantizedLinears(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
+  linears_.Quantized(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
   ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, config_.rms_eps, stream(), qr);
   float* q = Floats(t * heads * d);
-  QuantizedLinear(Quantize(qr, t, config_.q_lora_rank), t, w.wq_b, q);
+  linears_.Quantized(linears_.Quantize(qr, t, config_.q_lora_rank), t, w.wq_b, q);
   ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
   const std::byte* block_rows = WindowRowsOf(layer, kv, t, positions_);
 
@@ -234,20 +204,7 @@ void DraftRunner::RunAttention(int32_t layer, std::span<const DraftSequence> seq
   ops_->Attention(rows, q, w.sink, shape, o);
   // What wo_a quantises is the fp32 attention output.
   ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true, Rounding::kNone);
-  ProjectOutput(layer, o, out);
-}
-
-void DraftRunner::ProjectOutput(int32_t layer, const float* o, float* out) {
-  const AttentionWeights& w = Weights(layer).attention;
-  const int64_t t = num_rows_, width = config_.o_groups * config_.o_lora_rank;
-  float* groups = Floats(t * width);
-  if (context_.arithmetic.wo_a_fp8) {
-    const Rows rows = Quantize(o, t, config_.num_heads * config_.head_dim);
-    ops_->GroupedLinearFp8(t, rows.fp8, w.wo_a, config_.o_groups, groups);
-  } else {
-    ops_->GroupedLinearF32(t, o, w.wo_a, config_.o_groups, groups);
-  }
-  QuantizedLinear(Quantize(groups, t, width), t, w.wo_b, out);
+  linears_.AttentionOutput(w, o, t, out);
 }
 
 void DraftRunner::RunMoe(int32_t layer, const float* u, float* out) {
@@ -260,12 +217,12 @@ void DraftRunner::RunMoe(int32_t layer, const float* u, float* out) {
                        config_.swiglu_limit,
                        stream()};
   float* logits = Floats(t * shape.num_experts);
-  Bf16Linear(u, t, w.gate, logits);
+  linears_.Bf16(u, t, w.gate, Rounding::kNone, logits);
   int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
   float* weights = Floats(t * shape.topk);
   ops_->Route(t, logits, w.bias, w.bias_image, is_image_, shape.num_experts, shape.topk,
               config_.gate_temp, config_.route_scale, experts, weights);
-  const Rows x = Quantize(u, t, config_.dim);
+  const ActivationRows x = linears_.Quantize(u, t, config_.dim);
   ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
 }
 
@@ -285,7 +242,7 @@ void DraftRunner::Propose(const DraftRows& rows, int32_t k, std::span<const int3
     ops_->CopyOnDevice(row + dim, embedding + s * rank, rank * 4);
   }
   float* confidence = Floats(count);
-  Bf16Linear(features, count, w.confidence, confidence);
+  linears_.Bf16(features, count, w.confidence, Rounding::kNone, confidence);
   out->confidence.resize(static_cast<size_t>(count));
   ops_->CopyToHost(out->confidence.data(), confidence, count * 4);
 
@@ -318,7 +275,8 @@ void DraftRunner::ForEachMarkovRow(std::span<const int32_t> previous, const floa
     ops_->CopyOnDevice(inputs + i * rank, embedding + s * rank, rank * 4);
   }
   float* computed = Floats(num_missing * vocab);
-  Bf16Linear(inputs, num_missing, context_.weights->dspark.markov_head, computed);
+  linears_.Bf16(inputs, num_missing, context_.weights->dspark.markov_head, Rounding::kNone,
+                computed);
   for (int64_t i = 0; i < num_missing; ++i) {
     const size_t s = missing[static_cast<size_t>(i)];
     const float* row = markov->Find(previous[s]);

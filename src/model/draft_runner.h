@@ -30,11 +30,6 @@ class DraftRunner {
                DraftMarkovRows* markov, DraftProposal* out);
 
  private:
-  struct Rows {
-    const float* x = nullptr;
-    Fp8Rows fp8;
-  };
-
   void Embed(std::span<const DraftSequence> sequences);
   // Of f32 [T, dim] the first num_drafts rows of each block, [sequences, num_drafts, dim].
   float* LeadingRows(const float* x, int64_t num_sequences, int64_t num_drafts);
@@ -51,14 +46,6 @@ class DraftRunner {
   // overwritten.
   std::byte* WindowRowsOf(int32_t layer, float* kv, int64_t num_rows, const int32_t* positions);
 
-  Rows Quantize(const float* x, int64_t num_rows, int64_t k);
-  void QuantizedLinears(const Rows& x, int64_t num_rows, std::span<const LinearOutput> outputs);
-  void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
-  // Linear with bf16 weights and an fp32 result.
-  void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, float* y);
-  // out = wo_b · wo_a · o, o f32 [T, heads·head_dim].
-  void ProjectOutput(int32_t layer, const float* o, float* out);
-
   const BlockWeights& Weights(int32_t layer) const {
     return context_.weights->dspark.layers[static_cast<size_t>(layer)];
   }
@@ -73,6 +60,7 @@ class DraftRunner {
   StepContext context_;
   Operators* ops_;
   const ModelConfig& config_;
+  const LinearRunner linears_;
   int64_t num_rows_ = 0;
   int32_t* positions_ = nullptr;  // [T]
   uint8_t* is_image_ = nullptr;   // [T], all zero: drafts are text

@@ -44,6 +44,8 @@ struct SequenceStep {
 struct StepOutput {
   // f32 [sum of logit rows, vocab], sequences in order.
   std::vector<float> logits;
+  // f32 [sum of logit rows, NumMaxima(vocab)]: Operators::BlockMaxima of the logits.
+  std::vector<float> logit_maxima;
   // f32 [sum of decoder rows, targets·dim]: DSpark's record, when asked for.
   std::vector<float> main_hidden;
   // [layers, experts]: rows that the router sent to each.

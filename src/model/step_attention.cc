@@ -14,19 +14,19 @@ void StepRunner::RunAttention(int32_t layer, float* out) {
   const float eps = config_.rms_eps;
   const RopeTable rope = Rope(layer);
 
-  const Rows input = Quantize(u_, t, config_.dim);
+  const ActivationRows input = linears_.Quantize(u_, t, config_.dim);
   float* qr = Floats(t * config_.q_lora_rank);
   float* kv = Floats(t * d);
-  QuantizedLinears(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
+  linears_.Quantized(input, t, std::array{LinearOutput{&w.wq_a, qr}, LinearOutput{&w.wkv, kv}});
   ops_->RmsNorm(t, qr, w.q_norm, config_.q_lora_rank, eps, stream(), qr);
   Probe("qr", layer, qr, t, config_.q_lora_rank);
-  const Rows query_input = Quantize(qr, t, config_.q_lora_rank);
+  const ActivationRows query_input = linears_.Quantize(qr, t, config_.q_lora_rank);
   float* q = Floats(t * heads * d);
   const WeightMatrix& index_wq_b = Weights(layer).indexer.wq_b;
   const bool is_index_source = config_.IsIndexSource(layer);
   float* index_q = is_index_source ? Floats(t * index_wq_b.out_features) : nullptr;
   const std::array queries{LinearOutput{&w.wq_b, q}, LinearOutput{&index_wq_b, index_q}};
-  QuantizedLinears(query_input, t, std::span(queries).first(is_index_source ? 2 : 1));
+  linears_.Quantized(query_input, t, std::span(queries).first(is_index_source ? 2 : 1));
   ops_->Rope(t, q, config_.num_heads, config_.head_dim, positions_, rope, false, stream());
   Probe("q", layer, q, t, heads * d);
 
@@ -46,21 +46,8 @@ void StepRunner::RunAttention(int32_t layer, float* out) {
   Probe("o_rot", layer, o, t, heads * d);
   // What wo_a quantises is the fp32 attention output.
   ops_->Rope(t, o, config_.num_heads, config_.head_dim, positions_, rope, true, Rounding::kNone);
-  ProjectOutput(layer, o, out);
+  linears_.AttentionOutput(w, o, t, out);
   StoreRings(layer, step_rows);
-}
-
-void StepRunner::ProjectOutput(int32_t layer, const float* o, float* out) {
-  const AttentionWeights& w = Weights(layer).block.attention;
-  const int64_t t = num_rows_, width = config_.o_groups * config_.o_lora_rank;
-  float* groups = Floats(t * width);
-  if (context_.arithmetic.wo_a_fp8) {
-    const Rows rows = Quantize(o, t, config_.num_heads * config_.head_dim);
-    ops_->GroupedLinearFp8(t, rows.fp8, w.wo_a, config_.o_groups, groups);
-  } else {
-    ops_->GroupedLinearF32(t, o, w.wo_a, config_.o_groups, groups);
-  }
-  QuantizedLinear(Quantize(groups, t, width), t, w.wo_b, out);
 }
 
 void StepRunner::SetAttentionRows(int32_t layer, const std::byte* step_rows) {

@@ -18,7 +18,7 @@ void StepRunner::PublishEntries(int32_t layer) {
 void StepRunner::PublishSingles(int32_t layer) {
   const CompressorWeights& w = Weights(layer).compressor;
   float* latents = Floats(num_rows_ * config_.head_dim);
-  Bf16Linear(u_, num_rows_, w.wkv, stream(), latents);
+  linears_.Bf16(u_, num_rows_, w.wkv, stream(), latents);
   std::vector<EntryGroup> groups;
   for (const RowRun& run : runs_) {
     groups.push_back({&run, run.start, run.first_row, run.num_rows});
@@ -33,8 +33,8 @@ void StepRunner::PublishPairs(int32_t layer) {
   const int32_t source = config_.KvSourceOf(layer);
   float* kv = Floats(num_rows_ * n);
   float* gate = Floats(num_rows_ * n);
-  Bf16Linear(u_, num_rows_, w.wkv, Rounding::kNone, kv);
-  Bf16Linear(u_, num_rows_, w.wgate, Rounding::kNone, gate);
+  linears_.Bf16(u_, num_rows_, w.wkv, Rounding::kNone, kv);
+  linears_.Bf16(u_, num_rows_, w.wgate, Rounding::kNone, gate);
 
   float* latents = Floats((num_rows_ + static_cast<int64_t>(runs_.size())) / 2 * n + n);
   std::vector<EntryGroup> groups;
@@ -94,7 +94,7 @@ void StepRunner::StoreEntries(int32_t layer, float* latents, const std::vector<E
   ops_->CopyToDevice(positions, host_positions.data(), num_entries * 4);
 
   float* keys = Floats(num_entries * index_dim);
-  Bf16Linear(latents, num_entries, w.index_wk, stream(), keys);
+  linears_.Bf16(latents, num_entries, w.index_wk, stream(), keys);
   ops_->RmsNorm(num_entries, keys, w.index_k_norm, index_dim, config_.rms_eps, stream(), keys);
   ops_->Rope(num_entries, keys, 1, config_.index_head_dim, positions, Rope(layer), false, stream());
   ops_->Rope(num_entries, latents, 1, config_.head_dim, positions, Rope(layer), false, stream());

@@ -11,7 +11,7 @@ void StepRunner::RunMoe(int32_t layer, float* out) {
                        config_.num_experts,  config_.experts_per_token,
                        config_.swiglu_limit, stream()};
   float* logits = Floats(t * shape.num_experts);
-  Bf16Linear(u_, t, w.gate, Rounding::kNone, logits);
+  linears_.Bf16(u_, t, w.gate, Rounding::kNone, logits);
   CheckFinite(logits, shape.num_experts, "router logits");
   int32_t* experts = context_.workspace->Array<int32_t>(t * shape.topk);
   float* weights = Floats(t * shape.topk);
@@ -20,7 +20,7 @@ void StepRunner::RunMoe(int32_t layer, float* out) {
   CountExpertRows(layer, experts);
   Probe("gate_w", layer, weights, t, shape.topk);
   ProbeSelection("gate_i", layer, experts, nullptr, t, shape.topk);
-  const Rows x = Quantize(u_, t, config_.dim);
+  const ActivationRows x = linears_.Quantize(u_, t, config_.dim);
   ops_->MoeFfn(t, x.x, x.fp8, w.experts, w.shared, experts, weights, shape, out);
 }
 
@@ -45,23 +45,23 @@ void StepRunner::RunEngram(int32_t layer) {
   int64_t* ids = context_.workspace->Array<int64_t>(num_rows_ * columns);
   ops_->CopyToDevice(ids, host_ids.data(), num_rows_ * columns * 8);
   float* kvv = Floats(num_rows_ * (config_.hc_mult + 1) * config_.dim);
-  QuantizedLinear(EngramRows(w, ids), num_rows_, w.wkv, kvv);
+  linears_.Quantized(EngramRows(w, ids), num_rows_, w.wkv, kvv);
   ops_->EngramGate(num_rows_, h_, kvv, w.q_weight, w.k_weight, is_image_, Hc(), stream());
   Probe("engram_out", layer, h_, num_rows_, config_.hc_mult * config_.dim);
 }
 
-StepRunner::Rows StepRunner::EngramRows(const EngramWeights& w, const int64_t* ids) {
+ActivationRows StepRunner::EngramRows(const EngramWeights& w, const int64_t* ids) {
   const int32_t columns = static_cast<int32_t>(context_.hasher->num_columns());
   const int64_t width = columns * config_.engram.head_dim;
   if (context_.arithmetic.engram_stored_rows && w.table.format == WeightFormat::kFp8Group32) {
-    const Fp8RowsOut rows = NewFp8Rows(num_rows_, width);
+    const Fp8RowsOut rows = linears_.NewFp8Rows(num_rows_, width);
     ops_->EngramGatherFp8(num_rows_, ids, columns, w.table, rows);
     return {nullptr, rows};
   }
   // Rows of a dequantised table lie on the FP8 grid, so quantising them changes no value.
   float* rows = Floats(num_rows_ * width);
   ops_->EngramGather(num_rows_, ids, columns, w.table, rows);
-  return Quantize(rows, num_rows_, width);
+  return linears_.Quantize(rows, num_rows_, width);
 }
 
 }  // namespace deepinfer

@@ -24,7 +24,7 @@ void StepRunner::RunIndexer(int32_t layer, float* q) {
              stream());
   if (context_.layout->format == KvFormat::kQuantized) ops_->QdqFp4Group32(t * heads, q, d);
   float* weights = Floats(t * heads);
-  Bf16Linear(u_, t, w.weights_proj, stream(), weights);
+  linears_.Bf16(u_, t, w.weights_proj, stream(), weights);
   ops_->Scale(t * heads,
               static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)) /
                                  std::sqrt(static_cast<double>(heads))),

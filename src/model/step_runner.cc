@@ -1,6 +1,7 @@
 #include "model/step_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace deepinfer {
@@ -10,6 +11,7 @@ StepRunner::StepRunner(const StepContext& context, std::span<const SequenceStep>
     : context_(context),
       ops_(context.ops),
       config_(*context.config),
+      linears_(context.ops, context.config, context.arithmetic, context.workspace),
       probe_(probe),
       want_main_hidden_(want_main_hidden),
       selections_(context.config->index_source_layers.size()) {
@@ -38,9 +40,13 @@ void StepRunner::Run(StepOutput* out) {
     // At the cut rows may come in.
     if (num_rows_ > 0 || layer == config_.decoder_start()) RunLayer(layer);
   }
-  out->logits.clear();
   // Without a row the weights of the decoder are not asked for, which may not be there.
-  if (num_rows_ > 0) RunHead(out);
+  if (num_rows_ > 0) {
+    RunHead(out);
+  } else {
+    out->logits.clear();
+    out->logit_maxima.clear();
+  }
   for (const RowRun& run : runs_) out->status.push_back(run.status);
 }
 
@@ -253,18 +259,37 @@ void StepRunner::RunHead(StepOutput* out) {
     }
     total += rows;
   }
-  float* logits = Floats(total * vocab);
-  Bf16Linear(y, total, context_.weights->head, Rounding::kNone, logits);
+  ComputeLogits(y, total, out);
   int64_t row = 0;
+  const int64_t num_maxima = NumMaxima(vocab);
   for (RowRun& run : runs_) {
     const int64_t rows = NumLogitRows(run);
-    if (run.status.ok() && !ops_->AllFinite(rows * vocab, logits + row * vocab)) {
-      run.status = NotFinite("logits");
-    }
+    const auto first = out->logit_maxima.begin() + row * num_maxima;
+    const bool finite = std::none_of(first, first + rows * num_maxima,
+                                     [](float largest) { return std::isnan(largest); });
+    if (run.status.ok() && !finite) run.status = NotFinite("logits");
     row += rows;
   }
-  out->logits.resize(static_cast<size_t>(total * vocab));
-  ops_->CopyToHost(out->logits.data(), logits, total * vocab * 4);
+}
+
+void StepRunner::ComputeLogits(const float* y, int64_t num_rows, StepOutput* out) {
+  const WeightMatrix& head = context_.weights->head;
+  const int64_t num_logits = num_rows * config_.vocab_size;
+  const int64_t num_maxima = num_rows * NumMaxima(config_.vocab_size);
+  out->logits.resize(static_cast<size_t>(num_logits));
+  out->logit_maxima.resize(static_cast<size_t>(num_maxima));
+  const bool direct = ops_->uses_host_memory();
+  float* logits = direct ? out->logits.data() : Floats(num_logits);
+  float* maxima = direct ? out->logit_maxima.data() : Floats(num_maxima);
+  if (stream() == Rounding::kBf16) {
+    ops_->Head(num_rows, y, head, logits, maxima);
+  } else {
+    ops_->LinearF32(num_rows, y, head, logits);
+    ops_->BlockMaxima(num_rows, logits, config_.vocab_size, maxima);
+  }
+  if (direct) return;
+  ops_->CopyToHost(out->logits.data(), logits, num_logits * 4);
+  ops_->CopyToHost(out->logit_maxima.data(), maxima, num_maxima * 4);
 }
 
 int64_t StepRunner::NumLogitRows(const RowRun& run) {
@@ -275,43 +300,6 @@ int64_t StepRunner::NumLogitRows(const RowRun& run) {
 StepRunner::Selection StepRunner::NewSelection(int32_t width) {
   return {context_.workspace->Array<int32_t>(most_rows_ * width),
           context_.workspace->Array<int32_t>(most_rows_), width};
-}
-
-StepRunner::Rows StepRunner::Quantize(const float* x, int64_t num_rows, int64_t k) {
-  Rows rows;
-  rows.x = x;
-  if (!context_.arithmetic.fp8_activations) return rows;
-  const Fp8RowsOut out = NewFp8Rows(num_rows, k);
-  ops_->QuantizeFp8(num_rows, x, k, out);
-  rows.fp8 = out;
-  return rows;
-}
-
-Fp8RowsOut StepRunner::NewFp8Rows(int64_t num_rows, int64_t k) {
-  return {context_.workspace->Array<uint8_t>(num_rows * k),
-          context_.workspace->Array<uint8_t>(num_rows * k / 32)};
-}
-
-void StepRunner::QuantizedLinears(const Rows& x, int64_t num_rows,
-                                  std::span<const LinearOutput> outputs) {
-  if (x.fp8.codes != nullptr) return ops_->LinearFp8(num_rows, x.fp8, outputs, stream());
-  for (const LinearOutput& output : outputs) {
-    ops_->LinearF32(num_rows, x.x, *output.weight, output.y);
-  }
-}
-
-void StepRunner::QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y) {
-  const LinearOutput output{&w, y};
-  QuantizedLinears(x, num_rows, {&output, 1});
-}
-
-void StepRunner::Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w,
-                            Rounding rounding, float* y) {
-  if (stream() == Rounding::kBf16) {
-    ops_->LinearBf16(num_rows, x, w, rounding, y);
-  } else {
-    ops_->LinearF32(num_rows, x, w, y);
-  }
 }
 
 Status StepRunner::NotFinite(std::string_view what) {

@@ -11,6 +11,7 @@
 
 #include "model/engram_hash.h"
 #include "model/kv_layout.h"
+#include "model/linear_runner.h"
 #include "model/numerics.h"
 #include "model/rope.h"
 #include "model/step.h"
@@ -47,12 +48,6 @@ class StepRunner {
     Status status;
   };
 
-  // Activation rows in both forms a linear may want: f32, and FP8 where the mode asks for it.
-  struct Rows {
-    const float* x = nullptr;
-    Fp8Rows fp8;
-  };
-
   // Selections of one index source, device memory.
   struct Selection {
     int32_t* indices = nullptr;  // [T, width]
@@ -75,15 +70,9 @@ class StepRunner {
   static int64_t NumLogitRows(const RowRun& run);
   Selection NewSelection(int32_t width);
   void RunHead(StepOutput* out);
+  // Logits of y f32 [num_rows, dim].
+  void ComputeLogits(const float* y, int64_t num_rows, StepOutput* out);
   void RecordTarget(int32_t layer);
-  Rows Quantize(const float* x, int64_t num_rows, int64_t k);
-  Fp8RowsOut NewFp8Rows(int64_t num_rows, int64_t k);
-  // Linear with FP8 or FP4 weights; y = R(W x).
-  void QuantizedLinears(const Rows& x, int64_t num_rows, std::span<const LinearOutput> outputs);
-  void QuantizedLinear(const Rows& x, int64_t num_rows, const WeightMatrix& w, float* y);
-  // Linear with bf16 weights; y = R(W x), or fp32 where rounding is kNone.
-  void Bf16Linear(const float* x, int64_t num_rows, const WeightMatrix& w, Rounding rounding,
-                  float* y);
   static Status NotFinite(std::string_view what);
   void CheckFinite(const float* x, int64_t cols, std::string_view what);
   void Probe(std::string_view name, int32_t layer, float* data, int64_t rows, int64_t cols);
@@ -94,8 +83,6 @@ class StepRunner {
   // step_attention.cc
   // out f32 [T, dim], from u_; so RunMoe.
   void RunAttention(int32_t layer, float* out);
-  // out = wo_b · wo_a · o, o f32 [T, heads·head_dim].
-  void ProjectOutput(int32_t layer, const float* o, float* out);
   void StoreRings(int32_t layer, const std::byte* step_rows);
   // Fills attention_rows_.
   void SetAttentionRows(int32_t layer, const std::byte* step_rows);
@@ -129,7 +116,7 @@ class StepRunner {
   // experts i32 [T, topk], device memory.
   void CountExpertRows(int32_t layer, const int32_t* experts);
   void RunEngram(int32_t layer);
-  Rows EngramRows(const EngramWeights& w, const int64_t* ids);
+  ActivationRows EngramRows(const EngramWeights& w, const int64_t* ids);
 
   const LayerWeights& Weights(int32_t layer) const {
     return context_.weights->layers[static_cast<size_t>(layer)];
@@ -149,6 +136,7 @@ class StepRunner {
   StepContext context_;
   Operators* ops_;
   const ModelConfig& config_;
+  const LinearRunner linears_;
   StepProbe* probe_;
   bool want_main_hidden_;
 

@@ -125,9 +125,10 @@ int64_t CpuOperators::DotOutputs(int64_t num_outputs) const {
   return std::clamp(CeilDiv(even, kDotOutputUnit) * kDotOutputUnit, kDotOutputUnit, kMaxDotOutputs);
 }
 
+template <typename Finish>
 void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile,
                              std::span<const LinearOutput> outputs, int32_t num_groups,
-                             int64_t num_rows, Rounding rounding) {
+                             int64_t num_rows, Finish&& finish) {
   if (num_rows == 0) return;
   const LinearTiling tiling(outputs, tile, num_groups, num_rows);
   y_rows_.resize(outputs.size() * static_cast<size_t>(num_rows));
@@ -155,7 +156,7 @@ void CpuOperators::RunLinear(const LinearKernel& kernel, int64_t tile,
     }
     kernel(task);
     for (int64_t m = 0; m < task.num_rows; ++m) {
-      Round(rounding, task.num_outputs, task.y[m] + task.y_column);
+      finish(place.first_row + m, task.y_column, task.num_outputs, task.y[m] + task.y_column);
     }
   });
 }
@@ -170,9 +171,9 @@ void CpuOperators::SetRows(int64_t num_rows, int32_t num_groups, const std::byte
   }
 }
 
-template <typename Expand>
+template <typename Expand, typename Finish>
 void CpuOperators::RunDotLinear(int64_t num_rows, std::span<const LinearOutput> outputs,
-                                int32_t num_groups, Rounding rounding, Expand&& expand) {
+                                int32_t num_groups, Expand&& expand, Finish&& finish) {
   const int64_t k = outputs.front().weight->in_features;
   const int64_t num_parts = num_rows * num_groups;
   const int64_t row_bytes = DotRowBytes(k);
@@ -182,7 +183,7 @@ void CpuOperators::RunDotLinear(int64_t num_rows, std::span<const LinearOutput> 
   int64_t num_columns = 0;
   for (const LinearOutput& output : outputs) num_columns += output.weight->out_features;
   RunLinear(kernels_.linear.bf16dot, DotOutputs(num_columns), outputs, num_groups, num_rows,
-            rounding);
+            finish);
 }
 
 int64_t CpuOperators::DotRowBytes(int64_t k) const {
@@ -207,7 +208,7 @@ void CpuOperators::GroupedLinearF32(int64_t num_rows, const float* x, const Weig
   const int width = LinearWidth(num_rows, w.out_features);
   const LinearOutput output{&w, y};
   RunLinear(kernels_.linear.f32fma[width], int64_t{kVectorOutputs} << width, {&output, 1},
-            num_groups, num_rows, Rounding::kNone);
+            num_groups, num_rows, [](int64_t, int64_t, int64_t, float*) {});
 }
 
 void CpuOperators::LinearFp8(int64_t num_rows, const Fp8Rows& x,
@@ -238,19 +239,42 @@ void CpuOperators::RunFp8Linear(int64_t num_rows, const Fp8Rows& x,
   const auto expand = [&](int64_t i, std::byte* row) {
     ExpandFp8Row(x.codes + i * k, x.scales + i * (k / 32), k, for_codes, row);
   };
-  RunDotLinear(num_rows, outputs, num_groups, rounding, expand);
+  RunDotLinear(num_rows, outputs, num_groups, expand,
+               [&](int64_t, int64_t, int64_t n, float* y) { Round(rounding, n, y); });
 }
 
-void CpuOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
-                              Rounding rounding, float* y) {
-  const int64_t k = w.in_features;
+template <typename Finish>
+void CpuOperators::RunBf16Linear(int64_t num_rows, const float* x, const LinearOutput& output,
+                                 Finish&& finish) {
+  const int64_t k = output.weight->in_features;
   const auto expand = [&](int64_t m, std::byte* row) {
     const DotRowHeader header;  // in the form for bf16 weights, which serves all
     std::memcpy(row, &header, sizeof header);
     kernels_.linear.expand_bf16(x + m * k, k, row + kDotHeaderBytes);
   };
-  const LinearOutput output{&w, y};
-  RunDotLinear(num_rows, {&output, 1}, 1, rounding, expand);
+  RunDotLinear(num_rows, {&output, 1}, 1, expand, finish);
+}
+
+void CpuOperators::LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w,
+                              Rounding rounding, float* y) {
+  RunBf16Linear(num_rows, x, {&w, y},
+                [&](int64_t, int64_t, int64_t n, float* part) { Round(rounding, n, part); });
+}
+
+void CpuOperators::Head(int64_t num_rows, const float* x, const WeightMatrix& w, float* y,
+                        float* maxima) {
+  static_assert(kDotOutputUnit % kMaximaBlock == 0, "tasks share no block");
+  const int64_t num_maxima = NumMaxima(w.out_features);
+  RunBf16Linear(num_rows, x, {&w, y}, [&](int64_t row, int64_t column, int64_t n, float* part) {
+    kernels_.row.block_maxima(n, part, maxima + row * num_maxima + column / kMaximaBlock);
+  });
+}
+
+void CpuOperators::BlockMaxima(int64_t num_rows, const float* x, int64_t cols, float* maxima) {
+  const int64_t num_maxima = NumMaxima(cols);
+  RunTasks(num_rows, num_rows * cols, [&](int64_t m) {
+    kernels_.row.block_maxima(cols, x + m * cols, maxima + m * num_maxima);
+  });
 }
 
 void CpuOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {

@@ -43,6 +43,9 @@ class CpuOperators final : public ReferenceOperators {
                         int32_t num_groups, float* y) override;
   void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,
                   float* y) override;
+  void Head(int64_t num_rows, const float* x, const WeightMatrix& w, float* y,
+            float* maxima) override;
+  void BlockMaxima(int64_t num_rows, const float* x, int64_t cols, float* maxima) override;
   void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) override;
 
   void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,
@@ -124,15 +127,19 @@ class CpuOperators final : public ReferenceOperators {
   int64_t DotOutputs(int64_t num_outputs) const;
   // y rows = R(W x_rows_) for every output, `tile` columns a task; x_rows_ comes from SetRows with
   // the same groups.
+  template <typename Finish>
   void RunLinear(const LinearKernel& kernel, int64_t tile, std::span<const LinearOutput> outputs,
-                 int32_t num_groups, int64_t num_rows, Rounding rounding);
+                 int32_t num_groups, int64_t num_rows, Finish&& finish);
   // x_rows_: part g of every row of x, num_groups parts of part_bytes each, from g · num_rows on.
   void SetRows(int64_t num_rows, int32_t num_groups, const std::byte* x, int64_t part_bytes);
   // The bf16dot family on rows of num_groups parts; expand(i, row) writes the i-th part of all
   // rows, DotRowBytes long.
-  template <typename Expand>
+  template <typename Expand, typename Finish>
   void RunDotLinear(int64_t num_rows, std::span<const LinearOutput> outputs, int32_t num_groups,
-                    Rounding rounding, Expand&& expand);
+                    Expand&& expand, Finish&& finish);
+  // LinearBf16 of one weight.
+  template <typename Finish>
+  void RunBf16Linear(int64_t num_rows, const float* x, const LinearOutput& output, Finish&& finish);
   // Of outputs whose rows are expanded alike.
   void RunFp8Linear(int64_t num_rows, const Fp8Rows& x, std::span<const LinearOutput> outputs,
                     int32_t num_groups, Rounding rounding);

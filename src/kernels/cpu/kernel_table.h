@@ -111,6 +111,8 @@ struct RowKernels {
                         int64_t n, float* latent) = nullptr;
   // Whether every one of n values is finite.
   bool (*all_finite)(int64_t n, const float* x) = nullptr;
+  // Largest of every kMaximaBlock of n values; NaN where one is not finite.
+  void (*block_maxima)(int64_t n, const float* x, float* maxima) = nullptr;
   // The Sinkhorn iterations on comb [4, 4] after the row softmax, in place.
   void (*sinkhorn_of_4)(int32_t iters, float eps, float* comb) = nullptr;
   // One copy of one row of Operators::EngramGate.

@@ -255,6 +255,35 @@ inline bool AllFiniteRow(int64_t n, const float* x) {
   return finite;
 }
 
+// One row of Operators::BlockMaxima.
+inline void BlockMaximaRow(int64_t n, const float* x, float* maxima) {
+  static_assert(kMaximaBlock == 32);
+  const __m256i exponent = _mm256_set1_epi32(0x7F800000);
+  const auto not_finite = [&](__m256 v) {
+    return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_castps_si256(v), exponent), exponent);
+  };
+  int64_t i = 0;
+  for (; i + kMaximaBlock <= n; i += kMaximaBlock) {
+    const __m256 v0 = _mm256_loadu_ps(x + i), v1 = _mm256_loadu_ps(x + i + 8);
+    const __m256 v2 = _mm256_loadu_ps(x + i + 16), v3 = _mm256_loadu_ps(x + i + 24);
+    const __m256i any = _mm256_or_si256(_mm256_or_si256(not_finite(v0), not_finite(v1)),
+                                        _mm256_or_si256(not_finite(v2), not_finite(v3)));
+    const __m256 of8 = _mm256_max_ps(_mm256_max_ps(v0, v1), _mm256_max_ps(v2, v3));
+    const __m128 of4 = _mm_max_ps(_mm256_castps256_ps128(of8), _mm256_extractf128_ps(of8, 1));
+    const __m128 of2 = _mm_max_ps(of4, _mm_movehl_ps(of4, of4));
+    const __m128 of1 = _mm_max_ss(of2, _mm_movehdup_ps(of2));
+    *maxima++ = _mm256_testz_si256(any, any) != 0 ? _mm_cvtss_f32(of1) : NAN;
+  }
+  if (i == n) return;
+  float max = x[i];
+  bool finite = true;
+  for (; i < n; ++i) {
+    max = x[i] > max ? x[i] : max;
+    finite = finite && x[i] - x[i] == 0.0f;
+  }
+  *maxima = finite ? max : NAN;
+}
+
 // The rows of a 4 x 4 matrix.
 struct Rows4 {
   __m128 r[4];
@@ -333,6 +362,7 @@ void FillRows(RowKernels* kernels) {
   kernels->rotate = RotateRow<Isa>;
   kernels->compress_pair = CompressPairRow<Isa>;
   kernels->all_finite = AllFiniteRow;
+  kernels->block_maxima = BlockMaximaRow;
   kernels->sinkhorn_of_4 = SinkhornOf4;
   kernels->engram_gate = EngramGateRow<Isa>;
   kernels->quantize_fp8 = QuantizeFp8Row;

@@ -181,6 +181,24 @@ void ReferenceOperators::LinearBf16(int64_t num_rows, const float* x, const Weig
   DotLinear(num_rows, rows, w, 1, rounding, y);
 }
 
+void ReferenceOperators::Head(int64_t num_rows, const float* x, const WeightMatrix& w, float* y,
+                              float* maxima) {
+  LinearBf16(num_rows, x, w, Rounding::kNone, y);
+  BlockMaxima(num_rows, y, w.out_features, maxima);
+}
+
+void ReferenceOperators::BlockMaxima(int64_t num_rows, const float* x, int64_t cols,
+                                     float* maxima) {
+  for (int64_t m = 0; m < num_rows; ++m) {
+    for (int64_t begin = 0; begin < cols; begin += kMaximaBlock) {
+      const float* first = x + m * cols + begin;
+      const float* last = first + std::min(kMaximaBlock, cols - begin);
+      const bool finite = std::all_of(first, last, [](float v) { return std::isfinite(v); });
+      *maxima++ = finite ? *std::max_element(first, last) : NAN;
+    }
+  }
+}
+
 void ReferenceOperators::QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) {
   for (int64_t m = 0; m < num_rows; ++m) {
     QuantizeFp8Group32(x + m * k, static_cast<int>(k), out.codes + m * k, out.scales + m * k / 32);

@@ -14,6 +14,7 @@ class ReferenceOperators : public Operators {
   std::byte* Allocate(int64_t size_bytes) override;
   void Free(std::byte* memory) override;
   void CopyToDevice(void* dst, const void* src, int64_t size_bytes) override;
+  bool uses_host_memory() const override { return true; }
   void CopyToHost(void* dst, const void* src, int64_t size_bytes) override;
   void CopyOnDevice(void* dst, const void* src, int64_t size_bytes) override;
 
@@ -41,6 +42,9 @@ class ReferenceOperators : public Operators {
                         int32_t num_groups, float* y) override;
   void LinearBf16(int64_t num_rows, const float* x, const WeightMatrix& w, Rounding rounding,
                   float* y) override;
+  void Head(int64_t num_rows, const float* x, const WeightMatrix& w, float* y,
+            float* maxima) override;
+  void BlockMaxima(int64_t num_rows, const float* x, int64_t cols, float* maxima) override;
   void QuantizeFp8(int64_t num_rows, const float* x, int64_t k, Fp8RowsOut out) override;
 
   void Rope(int64_t num_rows, float* x, int32_t num_heads, int32_t head_dim,

@@ -73,7 +73,7 @@ TEST(BuildSurvivors, EqualsTheReferenceOnRandomRows) {
     const uint64_t position = rng() >> 32;
     ASSERT_EQ(DrawRace(got, x, position), ReferenceRace(want, x, position)) << row;
     // The draws from a whole row, which never build a list of survivors.
-    const LogitRow whole = MakeLogitRow(z, SummarizeRow(z), t);
+    const LogitRow whole = MakeLogitRow(z, {}, SummarizeRow(z), t);
     const Survivors all = ReferenceSurvivors(z, t, {});
     ASSERT_EQ(DrawCdf(whole, x, &scratch), ReferenceCdf(all, x)) << row;
     ASSERT_EQ(DrawRace(whole, x, position), ReferenceRace(all, x, position)) << row;
@@ -89,7 +89,7 @@ TEST(BuildSurvivors, EqualsTheReferenceOnAWholeVocabulary) {
   std::normal_distribution<float> normal(0.0f, 3.0f);
   std::vector<float> z(129280);
   for (float& v : z) v = std::round(normal(rng) * 64.0f) / 64.0f;
-  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  const LogitRow row = MakeLogitRow(z, {}, SummarizeRow(z), 1.0f);
   const Survivors all = ReferenceSurvivors(z, 1.0f, {});
   DistributionScratch scratch;
   for (uint64_t position = 0; position < 20; ++position) {
@@ -239,7 +239,7 @@ TEST(MassBelow, IsTheShareOfLaterRanks) {
   const float h = std::log(2.0f);
   // Shares 1/2, 1/4, 1/8, 1/8; the last two tie.
   const std::vector<float> z = {-2 * h, 0.0f, -h, -2 * h};
-  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  const LogitRow row = MakeLogitRow(z, {}, SummarizeRow(z), 1.0f);
   DistributionScratch scratch;
   EXPECT_NEAR(MassBelow(row, 1, &scratch), 0.5, 1e-6);
   EXPECT_NEAR(MassBelow(row, 2, &scratch), 0.25, 1e-6);

@@ -89,7 +89,7 @@ class DrawStatistics : public ::testing::TestWithParam<Case> {};
 
 TEST_P(DrawStatistics, CdfFollowsTheWeights) {
   const std::vector<float> z = RandomLogits(GetParam().vocab, GetParam().deviation);
-  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  const LogitRow row = MakeLogitRow(z, {}, SummarizeRow(z), 1.0f);
   DistributionScratch scratch;
   const double sigmas =
       ChiSquaredSigmas(SurvivorsOf(z, 1.0f, {}), GetParam().cdf_draws, [&](uint64_t at) {
@@ -100,7 +100,7 @@ TEST_P(DrawStatistics, CdfFollowsTheWeights) {
 
 TEST_P(DrawStatistics, RaceFollowsTheWeights) {
   const std::vector<float> z = RandomLogits(GetParam().vocab, GetParam().deviation);
-  const LogitRow row = MakeLogitRow(z, SummarizeRow(z), 1.0f);
+  const LogitRow row = MakeLogitRow(z, {}, SummarizeRow(z), 1.0f);
   const double sigmas = ChiSquaredSigmas(SurvivorsOf(z, 1.0f, {}), GetParam().race_draws,
                                          [&](uint64_t at) { return DrawRace(row, 99, at); });
   EXPECT_LT(std::fabs(sigmas), 4);

@@ -97,7 +97,7 @@ inline Survivors SurvivorsOf(std::span<const float> z, float temperature, const 
   DistributionScratch scratch;
   const RowSummary summary = SummarizeRow(z);
   if (summary.best >= 0) {
-    BuildSurvivors(MakeLogitRow(z, summary, temperature), f, &scratch, &out);
+    BuildSurvivors(MakeLogitRow(z, {}, summary, temperature), f, &scratch, &out);
   }
   return out;
 }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -63,6 +65,74 @@ TEST(Sampler, FollowsTheReferencePipeline) {
         Philox4x32({static_cast<uint32_t>(at), 0, 0, 0}, {0x89abcdefu, 0x1234567u});
     EXPECT_EQ(SampleOne(p, z, at), ReferenceCdf(s, uint64_t{b[1]} << 32 | b[0]));
   }
+}
+
+std::vector<float> MaximaOf(const std::vector<float>& z) {
+  std::vector<float> maxima;
+  for (size_t begin = 0; begin < z.size(); begin += kMaximaBlock) {
+    const auto end = std::min(begin + size_t{kMaximaBlock}, z.size());
+    maxima.push_back(*std::max_element(z.begin() + static_cast<std::ptrdiff_t>(begin),
+                                       z.begin() + static_cast<std::ptrdiff_t>(end)));
+  }
+  return maxima;
+}
+
+// Ids that the parameters edit often hold the largest logits, which the maxima then overstate.
+SamplingParams RandomParams(const std::vector<float>& z, std::mt19937* rng) {
+  const auto one_in = [rng](uint32_t n) { return (*rng)() % n == 0; };
+  const std::vector<int32_t> order = RankOrder(z);
+  const auto any_id = [&] {
+    return order[one_in(2) ? (*rng)() % std::min<size_t>(5, order.size())
+                           : (*rng)() % order.size()];
+  };
+  SamplingParams p;
+  p.temperature = one_in(3) ? 0.0f : 0.7f;
+  p.mode = one_in(2) ? SamplingMode::kStrict : SamplingMode::kRejection;
+  p.seed = (*rng)();
+  if (one_in(2)) p.top_k = static_cast<int32_t>(1 + (*rng)() % 50);
+  if (one_in(2)) p.top_p = 0.9f;
+  if (one_in(3)) p.min_p = 0.05f;
+  while (one_in(2)) p.banned_ids.push_back(any_id());
+  while (one_in(3)) p.logit_bias.push_back({any_id(), one_in(2) ? 3.0f : -3.0f});
+  if (one_in(3)) p.repetition_penalty = one_in(2) ? 1.5f : 0.5f;
+  if (one_in(3)) p.min_tokens = 100;
+  while (one_in(4)) p.allowed_ids.push_back(any_id());
+  return p;
+}
+
+TEST(Sampler, MaximaOfBlocksChangeNothing) {
+  std::mt19937 rng(31);
+  SamplerScratch scratch;
+  int num_drawn = 0;
+  for (uint32_t round = 0; round < 3000; ++round) {
+    std::vector<float> z = RandomLogits(1 + rng() % 400, round);
+    if (round % 3 == 0) {
+      for (float& v : z) v = std::round(v);  // many ties
+    }
+    const SamplingParams params = RandomParams(z, &rng);
+    const Sampler sampler(params, RankOrder(z), kEnd, static_cast<int32_t>(rng() % z.size()));
+    std::vector<uint32_t> mask;
+    if (round % 5 == 0) {
+      for (size_t i = 0; i < (z.size() + 31) / 32; ++i) mask.push_back(rng() & rng());
+    }
+    SampleRow row{.logits = z, .position = 5, .pending = {}, .mask = mask};
+    const Result<SampledToken> plain = sampler.Sample(row, &scratch);
+    const std::vector<float> maxima = MaximaOf(z);
+    row.maxima = maxima;
+    const Result<SampledToken> bounded = sampler.Sample(row, &scratch);
+    ASSERT_EQ(plain.ok(), bounded.ok()) << "round " << round;
+    if (!plain.ok()) continue;
+    ASSERT_EQ(plain->id, bounded->id) << "round " << round;
+    ++num_drawn;
+    Survivors p, q;
+    row.maxima = {};
+    ASSERT_TRUE(sampler.Process(row, &scratch, &p).ok());
+    row.maxima = maxima;
+    ASSERT_TRUE(sampler.Process(row, &scratch, &q).ok());
+    ASSERT_EQ(p.ids, q.ids) << "round " << round;
+    ASSERT_EQ(p.weights, q.weights);
+  }
+  EXPECT_GT(num_drawn, 2000);
 }
 
 TEST(Sampler, AutoIsStrictWithASeedAndRejectionWithout) {

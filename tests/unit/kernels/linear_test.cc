@@ -124,6 +124,40 @@ TEST_F(LinearTest, Bf16HasTheBitsOfTheReference) {
   CheckBf16(WeightFormat::kBf16, {37, 672}, ScaleKind::kTiny, Rounding::kNone, 1);
 }
 
+// Outputs that end inside a block of maxima, and more than one task of them.
+TEST_F(LinearTest, TheHeadGivesLogitsAndTheMaximaOfTheirBlocks) {
+  constexpr int64_t kRows = 9, kIn = 96;
+  std::vector<float> x = RandomFloats(kRows * kIn, 18);
+  RoundToBf16InPlace(&x);
+  x[2 * kIn + 5] = INFINITY;  // row 2
+  for (int64_t out : {1, 31, 32, 33, 70, 2085}) {
+    const OwnedWeight w(WeightFormat::kBf16, out, kIn, 19);
+    std::vector<float> logits(static_cast<size_t>(kRows * out));
+    std::vector<float> maxima(static_cast<size_t>(kRows * NumMaxima(out)));
+    reference_->Head(kRows, x.data(), w.matrix, logits.data(), maxima.data());
+    for (int64_t m = 0; m < kRows; ++m) {
+      for (int64_t n = 0; n < out; ++n) {
+        const float most = maxima[static_cast<size_t>(m * NumMaxima(out) + n / kMaximaBlock)];
+        if (m == 2) {
+          ASSERT_TRUE(std::isnan(most));
+        } else {
+          ASSERT_GE(most, logits[static_cast<size_t>(m * out + n)]);
+        }
+      }
+    }
+    ForEachBackend(3, [&](Operators& ops) {
+      for (int64_t rows : {0, 1, 3, 9}) {
+        std::vector<float> y(static_cast<size_t>(rows * out), -1.0f);
+        std::vector<float> most(static_cast<size_t>(rows * NumMaxima(out)), -1.0f);
+        ops.Head(rows, x.data(), w.matrix, y.data(), most.data());
+        ASSERT_TRUE(SameBits(y.data(), logits.data(), rows * out)) << rows << " x " << out;
+        ASSERT_TRUE(SameBits(most.data(), maxima.data(), rows * NumMaxima(out)))
+            << rows << " x " << out;
+      }
+    });
+  }
+}
+
 TEST_F(LinearTest, Bf16RowsOnTheFp8GridHaveTheBitsOfFp8Rows) {
   constexpr int64_t kRows = 5, kIn = 544, kOut = 70;
   const OwnedFp8Rows x(kRows, kIn, 16);

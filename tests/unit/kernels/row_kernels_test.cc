@@ -238,6 +238,27 @@ TEST_F(RowKernelsTest, RouteAndEngramRows) {
   });
 }
 
+TEST_F(RowKernelsTest, BlockMaximaSeeEveryPlace) {
+  for (int64_t cols : {1, 8, 31, 32, 33, 64, 95, 4100}) {
+    std::vector<float> x = RandomFloats(3 * cols, 40);
+    for (int64_t at = 0; at < cols; at += std::max<int64_t>(1, cols / 37)) {
+      for (float value : {100.0f, NAN, INFINITY, -INFINITY}) {
+        const float kept = std::exchange(x[static_cast<size_t>(cols + at)], value);
+        std::vector<float> expected(static_cast<size_t>(3 * NumMaxima(cols)));
+        MakeReferenceOperators()->BlockMaxima(3, x.data(), cols, expected.data());
+        const float most = expected[static_cast<size_t>(NumMaxima(cols) + at / kMaximaBlock)];
+        EXPECT_TRUE(value == 100.0f ? most == value : std::isnan(most)) << at << " " << value;
+        ForEachLevel(1, [&](Operators& ops) {
+          std::vector<float> maxima(expected.size(), -1.0f);
+          ops.BlockMaxima(3, x.data(), cols, maxima.data());
+          EXPECT_TRUE(SameBits(maxima, expected)) << cols << " " << at << " " << value;
+        });
+        x[static_cast<size_t>(cols + at)] = kept;
+      }
+    }
+  }
+}
+
 TEST_F(RowKernelsTest, FiniteChecksFindEveryPlace) {
   constexpr int64_t kCount = 70001;
   std::vector<float> x = RandomFloats(kCount, 28);
