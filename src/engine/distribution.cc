@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace deepinfer {
@@ -46,22 +47,45 @@ Limits MakeLimits(const LogitRow& row, const FilterParams& filters, Distribution
   return limits;
 }
 
+// Fills scratch->ranked with scratch->ids; their mass.
+uint64_t RankIds(const LogitRow& row, DistributionScratch* scratch) {
+  scratch->ranked.clear();
+  uint64_t mass = 0;
+  for (const int32_t id : scratch->ids) {
+    const float z = row.logits[static_cast<size_t>(id)];
+    scratch->ranked.push_back({SortableKey(z), id, WeightOf(z, row.scale)});
+    mass += scratch->ranked.back().weight;
+  }
+  return mass;
+}
+
+// A logit that at least num_ids others reach, as far as bounds tell: few more do. Bounds may be too
+// high, and then fewer reach it.
+float LikelyThreshold(std::span<const float> maxima, uint64_t num_ids, std::vector<float>* sorted) {
+  sorted->assign(maxima.begin(), maxima.end());
+  const auto nth = sorted->begin() + static_cast<std::ptrdiff_t>(num_ids - 1);
+  std::nth_element(sorted->begin(), nth, sorted->end(), std::greater<>());
+  return *nth;
+}
+
 // Fills scratch->ranked, ascending by id, with a prefix of the rank order that holds every
 // survivor. Few tokens survive in practice, so a short prefix is tried first; false when that would
 // be a long one.
 bool CollectCandidates(const LogitRow& row, const Limits& limits, DistributionScratch* scratch) {
+  if (limits.count < row.maxima.size()) {
+    const float threshold = LikelyThreshold(row.maxima, limits.count, &scratch->maxima);
+    CollectAtLeast(row.logits, row.maxima, threshold, &scratch->ids);
+    if (scratch->ids.size() >= limits.count && scratch->ids.size() <= kMostCandidates) {
+      RankIds(row, scratch);
+      return true;
+    }
+  }
   // Distances from the best logit in powers of two of weight; at 64 every weight is 0.
   for (const float reach : {4.0f, 8.0f, 16.0f, 32.0f, 64.0f}) {
     const float threshold = row.scale.max - reach / row.scale.per_logit;
     CollectAtLeast(row.logits, row.maxima, threshold, &scratch->ids);
     if (scratch->ids.size() > kMostCandidates) return false;
-    scratch->ranked.clear();
-    uint64_t mass = 0;
-    for (const int32_t id : scratch->ids) {
-      const float z = row.logits[static_cast<size_t>(id)];
-      scratch->ranked.push_back({SortableKey(z), id, WeightOf(z, row.scale)});
-      mass += scratch->ranked.back().weight;
-    }
+    const uint64_t mass = RankIds(row, scratch);
     // Twice, because neighbouring weights may be a rounding out of order.
     const bool rest_is_light = 2 * WeightOf(threshold, row.scale) < limits.weight;
     if (scratch->ids.size() >= limits.count || mass > limits.mass || rest_is_light) break;

@@ -49,6 +49,7 @@ struct RankedId {
 struct DistributionScratch {
   std::vector<uint64_t> block_sums;
   std::vector<int32_t> ids;
+  std::vector<float> maxima;
   std::vector<RankedId> ranked;
   std::vector<RankedId> bucket;
   std::vector<uint64_t> weights;  // of a whole row

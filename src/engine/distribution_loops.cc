@@ -204,24 +204,48 @@ float BlockMax(std::span<const float> z, bool* good) {
   return *std::max_element(std::begin(lane), std::end(lane));
 }
 
+// Calls visit(i) for every i >= begin with z[i] >= threshold, ascending.
+template <typename Visit>
+void ForEachAtLeast(std::span<const float> z, size_t begin, float threshold, Visit&& visit) {
+  const __m256 limit = _mm256_set1_ps(threshold);
+  for (size_t i = begin; i < z.size(); i += 8) {
+    const size_t n = z.size() - i;
+    const int in = _mm256_movemask_ps(_mm256_cmp_ps(LoadLogits(&z[i], n), limit, _CMP_GE_OQ));
+    auto bits = static_cast<unsigned>(in) & (n >= 8 ? 0xffu : (1u << n) - 1);
+    for (; bits != 0; bits &= bits - 1) visit(i + static_cast<size_t>(std::countr_zero(bits)));
+  }
+}
+
 }  // namespace
 
 RowSummary SummarizeRow(std::span<const float> logits, std::span<const float> maxima) {
-  // Bounds that are not numbers say nothing about the row that is left.
-  if (std::any_of(maxima.begin(), maxima.end(), [](float z) { return std::isnan(z); })) maxima = {};
-  const size_t size = maxima.empty() ? kLogitBlock : size_t{kMaximaBlock};
   RowSummary row;
   row.max = -kInf;
   row.drawable = true;
   // The block that holds the first of the largest is searched again, from the cache.
   std::span<const float> first;
-  for (size_t i = 0; i * size < logits.size(); ++i) {
-    if (!maxima.empty() && maxima[i] <= row.max) continue;
-    const auto block = logits.subspan(i * size, std::min(size, logits.size() - i * size));
+  const auto look = [&](size_t begin, size_t size) {
+    const auto block = logits.subspan(begin, std::min(size, logits.size() - begin));
     const float max = BlockMax(block, &row.drawable);
-    if (max <= row.max) continue;
+    if (max <= row.max) return;
     row.max = max;
     first = block;
+  };
+  if (maxima.empty()) {
+    for (size_t i = 0; i < logits.size(); i += kLogitBlock) look(i, kLogitBlock);
+  } else {
+    for (size_t i = 0; i < maxima.size(); i += 8) {
+      const __m256 bounds = LoadLogits(&maxima[i], maxima.size() - i);
+      if (_mm256_movemask_ps(_mm256_cmp_ps(bounds, bounds, _CMP_UNORD_Q)) != 0) {
+        return SummarizeRow(logits, {});
+      }
+      const __m256 max = _mm256_set1_ps(row.max);
+      auto bits = static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(bounds, max, _CMP_GT_OQ)));
+      for (; bits != 0; bits &= bits - 1) {
+        const size_t block = i + static_cast<size_t>(std::countr_zero(bits));
+        if (maxima[block] > row.max) look(block * size_t{kMaximaBlock}, size_t{kMaximaBlock});
+      }
+    }
   }
   if (!row.drawable || first.empty()) return row;
   const auto best = std::find(first.begin(), first.end(), row.max);
@@ -266,24 +290,15 @@ void WeighRow(std::span<const float> logits, const WeightScale& scale,
 void CollectAtLeast(std::span<const float> logits, std::span<const float> maxima, float threshold,
                     std::vector<int32_t>* ids) {
   ids->clear();
-  const __m256 limit = _mm256_set1_ps(threshold);
   const auto collect = [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; i += 8) {
-      const size_t n = logits.size() - i;
-      const int in =
-          _mm256_movemask_ps(_mm256_cmp_ps(LoadLogits(&logits[i], n), limit, _CMP_GE_OQ));
-      auto bits = static_cast<unsigned>(in) & (n >= 8 ? 0xffu : (1u << n) - 1);
-      for (; bits != 0; bits &= bits - 1) {
-        ids->push_back(static_cast<int32_t>(i) + std::countr_zero(bits));
-      }
-    }
+    ForEachAtLeast(logits.first(end), begin, threshold,
+                   [&](size_t id) { ids->push_back(static_cast<int32_t>(id)); });
   };
   if (maxima.empty()) return collect(0, logits.size());
-  for (size_t i = 0; i < maxima.size(); ++i) {
-    if (maxima[i] < threshold) continue;
-    const size_t begin = i * size_t{kMaximaBlock};
+  ForEachAtLeast(maxima, 0, threshold, [&](size_t block) {
+    const size_t begin = block * size_t{kMaximaBlock};
     collect(begin, std::min(begin + size_t{kMaximaBlock}, logits.size()));
-  }
+  });
 }
 
 int32_t RaceRow(std::span<const float> logits, const WeightScale& scale, int32_t best,
