@@ -365,7 +365,8 @@ TEST_F(LinearTest, GroupsReadTheirOwnColumns) {
 TEST_F(LinearTest, Fp8GroupsReadTheirOwnColumns) {
   constexpr int64_t kRows = 17;
   for (WeightFormat format : kDotFormats) {
-    for (const auto& [groups, outputs, in] : {std::array<int32_t, 3>{3, 24, 544}, {2, 64, 96}}) {
+    for (const auto& shape : {std::array<int32_t, 3>{3, 24, 544}, {2, 64, 96}}) {
+      const int32_t groups = shape[0], outputs = shape[1], in = shape[2];
       const OwnedWeight w(format, groups * outputs, in, 18);
       const OwnedFp8Rows x(kRows, groups * in, 19);
       std::vector<float> expected(static_cast<size_t>(kRows * groups * outputs));

@@ -229,12 +229,13 @@ TEST_F(RowKernelsTest, RouteAndEngramRows) {
     rows.insert(rows.end(), weights.begin(), weights.end());
     return std::tuple{experts, codes, rows};
   };
-  const auto [experts, codes, rows] = run(*reference_);
+  const auto expected = run(*reference_);
   ForEachLevel(3, [&](Operators& ops) {
     const auto actual = run(ops);
-    EXPECT_EQ(std::get<0>(actual), experts);
-    EXPECT_EQ(std::get<1>(actual), codes);
-    EXPECT_TRUE(SameBits(std::get<2>(actual), rows));  // the table holds NaN codes
+    EXPECT_EQ(std::get<0>(actual), std::get<0>(expected));
+    EXPECT_EQ(std::get<1>(actual), std::get<1>(expected));
+    // The table holds NaN codes.
+    EXPECT_TRUE(SameBits(std::get<2>(actual), std::get<2>(expected)));
   });
 }
 
