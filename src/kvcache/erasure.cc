@@ -42,11 +42,65 @@ Result<int64_t> Eraser::Apply(const IndexEntry& erasure) {
   const int64_t erased = Forget(erasure, folders);
   RewriteOwned(erasure, folders);
   known_[IdentityOf(erasure)] = erasure;
+  Status failure;
   for (const std::string& folder : owned) {
-    DI_RETURN_IF_ERROR(janitor_->Append(folder, erasure));
-    heard_[folder].insert(IdentityOf(erasure));
+    const Status said = Say(folder, erasure);
+    if (failure.ok()) failure = said;
   }
+  DI_RETURN_IF_ERROR(failure);
   return erased;
+}
+
+Status Eraser::Say(const std::string& folder, const IndexEntry& erasure) {
+  const Identity identity = IdentityOf(erasure);
+  const Status status = janitor_->AppendErasure(folder, erasure);
+  if (status.ok()) {
+    heard_[folder].insert(identity);
+    unsaid_.erase({folder, identity});
+  } else {
+    Log(LogLevel::kWarning, "kv.erasure_not_logged", {{"path", folder}, {"status", status}});
+    heard_[folder].erase(identity);
+    unsaid_.insert({folder, identity});
+  }
+  return status;
+}
+
+void Eraser::SayUnsaid() {
+  const std::lock_guard lock(mutex_);
+  const auto unsaid = unsaid_;
+  for (const auto& [folder, identity] : unsaid) {
+    if (janitor_->Owns(folder)) {
+      (void)Say(folder, known_.at(identity));
+    } else {
+      unsaid_.erase({folder, identity});
+    }
+  }
+}
+
+Status Eraser::Repeat(IndexLog* log) {
+  const std::lock_guard lock(mutex_);
+  const int64_t oldest_s = context_->wall_clock->UnixNs() / 1'000'000'000 - kErasureMemorySeconds;
+  std::vector<IndexEntry> erasures;
+  for (const auto& [identity, erasure] : known_) {
+    if (int64_t{erasure.page} < oldest_s) continue;
+    erasures.push_back(erasure);
+    heard_[log->folder()].insert(identity);
+  }
+  return log->AppendErasures(erasures);
+}
+
+std::vector<IndexEntry> Eraser::Unheard(const std::string& folder,
+                                        std::span<const IndexEntry> log) {
+  const std::lock_guard lock(mutex_);
+  std::set<Identity> heard = heard_[folder];
+  for (const IndexEntry& entry : log) {
+    if (IsErasure(entry)) heard.insert(IdentityOf(entry));
+  }
+  std::vector<IndexEntry> unheard;
+  for (const auto& [identity, erasure] : known_) {
+    if (!heard.contains(identity)) unheard.push_back(erasure);
+  }
+  return unheard;
 }
 
 int64_t Eraser::Heard(const std::string& folder, const IndexEntry& erasure, bool means_folder) {
@@ -65,11 +119,7 @@ int64_t Eraser::Heard(const std::string& folder, const IndexEntry& erasure, bool
   const int64_t erased = Forget(erasure, folders);
   RewriteOwned(erasure, folders);
   for (const std::string& mine : owned) {
-    if (!folders.contains(mine)) continue;
-    if (const Status status = janitor_->Append(mine, erasure); !status.ok()) {
-      Log(LogLevel::kWarning, "kv.erasure_not_logged", {{"path", mine}, {"status", status}});
-      heard_[mine].erase(identity);
-    }
+    if (folders.contains(mine)) (void)Say(mine, erasure);
   }
   return erased;
 }
@@ -85,19 +135,20 @@ void Eraser::MoveFolder(const std::string& from, const std::string& to) {
 Status Eraser::CatchUp(const std::string& folder) {
   const std::lock_guard lock(mutex_);
   std::set<Identity>& heard = heard_[folder];
-  DI_ASSIGN_OR_RETURN(const auto log, ReadIndexLog(context_->files, folder));
-  for (const IndexEntry& entry : log) {
+  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(context_->files, folder));
+  for (const IndexEntry& entry : log.entries) {
     if (!IsErasure(entry)) continue;
     heard.insert(IdentityOf(entry));
     known_[IdentityOf(entry)] = entry;
   }
+  std::vector<IndexEntry> missing;
   for (const auto& [identity, erasure] : known_) {
     if (heard.contains(identity)) continue;
     (void)Forget(erasure, {folder});
     RewriteOwned(erasure, {folder});
-    DI_RETURN_IF_ERROR(janitor_->Append(folder, erasure));
-    heard.insert(identity);
+    missing.push_back(erasure);
   }
+  for (const IndexEntry& erasure : missing) (void)Say(folder, erasure);
   return OkStatus();
 }
 
@@ -135,9 +186,9 @@ void Eraser::RewriteOwned(const IndexEntry& erasure, const std::set<std::string>
   if (!erasure.Is(IndexOp::kEraseTenant)) return;
   for (const SegmentInfo& info : context_->segments.List()) {
     if (info.peer || !folders.contains(info.folder)) continue;
-    const auto content = ReadSegment(context_->files, info.path, context_->options.namespace_id);
-    if (!content.ok()) continue;
-    if (std::ranges::any_of(content->entries, [&](const IndexEntry& entry) {
+    const auto content = ReadOwnSegment(context_->files, info);
+    // One that cannot be read may hold some.
+    if (!content.ok() || std::ranges::any_of(content->entries, [&](const IndexEntry& entry) {
           return entry.tenant_tag == erasure.tenant_tag;
         })) {
       janitor_->RewriteSoon(info.id);

@@ -13,6 +13,8 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "kvcache/janitor.h"
 #include "kvcache/store_context.h"
@@ -37,6 +39,13 @@ class Eraser {
   void MoveFolder(const std::string& from, const std::string& to);
   // Says in the log of a folder that has become ours every erasure that it has not heard of.
   Status CatchUp(const std::string& folder);
+  // The same in the log of a new folder, after a peer took over those in which they were said:
+  // that one may have read its copies before.
+  Status Repeat(IndexLog* log);
+  // Says what could not be said before.
+  void SayUnsaid();
+  // Erasures that the process knows and this log does not hold: its owner has yet to hear of them.
+  std::vector<IndexEntry> Unheard(const std::string& folder, std::span<const IndexEntry> log);
 
  private:
   // Two erasures of one key at different times are different.
@@ -46,6 +55,8 @@ class Eraser {
   }
 
   Result<int64_t> Apply(const IndexEntry& erasure);
+  // Notes the erasure in the log of an owned folder, now or later.
+  Status Say(const std::string& folder, const IndexEntry& erasure);
   // Takes what the erasure means out of the index, as far as it lies in these folders.
   int64_t Forget(const IndexEntry& erasure, const std::set<std::string>& folders);
   void RewriteOwned(const IndexEntry& erasure, const std::set<std::string>& folders);
@@ -56,6 +67,7 @@ class Eraser {
   std::mutex mutex_;
   std::map<std::string, std::set<Identity>> heard_;  // by folder
   std::map<Identity, IndexEntry> known_;
+  std::set<std::pair<std::string, Identity>> unsaid_;  // the log of the folder did not take it
 };
 
 }  // namespace deepinfer

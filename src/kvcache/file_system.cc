@@ -2,8 +2,22 @@
 
 namespace deepinfer {
 
+Result<size_t> ReadUpTo(File* file, std::span<std::byte> into, int64_t offset) {
+  size_t done = 0;
+  for (int tries = 1;; ++tries) {
+    const auto read = file->ReadAt(into.subspan(done), offset + static_cast<int64_t>(done));
+    if (!read.ok() && tries == kReadTries) return read.status();
+    if (!read.ok()) continue;
+    done += *read;
+    if (done == into.size()) return done;
+    DI_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+    if (offset + static_cast<int64_t>(done) >= size) return done;
+    if (tries == kReadTries) return Unavailable("read in part");
+  }
+}
+
 Status ReadExactly(File* file, std::span<std::byte> into, int64_t offset) {
-  DI_ASSIGN_OR_RETURN(const size_t size, file->ReadAt(into, offset));
+  DI_ASSIGN_OR_RETURN(const size_t size, ReadUpTo(file, into, offset));
   return size == into.size() ? OkStatus() : DataCorruption("the file is too short");
 }
 
@@ -14,7 +28,7 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::strin
   if (size > max_bytes) return DataCorruption(path + " is too large");
   std::vector<std::byte> bytes(static_cast<size_t>(size));
   // Files only grow here. What follows a log that seems to end early would be taken for free room.
-  DI_ASSIGN_OR_RETURN(const size_t read, file->ReadAt(bytes, 0));
+  DI_ASSIGN_OR_RETURN(const size_t read, ReadUpTo(file.get(), bytes, 0));
   if (read < bytes.size()) return Unavailable(path + ": read in part");
   return bytes;
 }

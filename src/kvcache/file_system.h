@@ -84,6 +84,12 @@ std::unique_ptr<FileSystem> MakePosixFileSystem();
 // The whole file. At most max_bytes, else data_corruption.
 Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::string& path,
                                              int64_t max_bytes);
+// What a read returned is believed to be wrong, or to be the end of a file, only after so many.
+inline constexpr int kReadTries = 3;
+
+// As many bytes from offset as the file has, at most into.size(); unavailable when reads end before
+// the size that the file reports. Reads on behind it: on network file systems that size lags.
+Result<size_t> ReadUpTo(File* file, std::span<std::byte> into, int64_t offset);
 // Exactly into.size() bytes, or data_corruption when the file is shorter.
 Status ReadExactly(File* file, std::span<std::byte> into, int64_t offset);
 

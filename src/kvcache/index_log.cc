@@ -1,44 +1,98 @@
 #include "kvcache/index_log.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 
 #include "kvcache/record.h"
 
 namespace deepinfer {
 namespace {
 
-// 64 bytes for each of the blocks of a terabyte, several times over.
-constexpr int64_t kMaxLogBytes = int64_t{8} << 30;
+constexpr int64_t kEntryBytes = sizeof(IndexEntry);
+// Of a log at a time, a multiple of an entry.
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
 
 std::string LogPath(const std::string& folder) { return folder + "/index.log"; }
 
+bool IsIntactAt(std::span<const std::byte> chunk, size_t offset) {
+  return FromBytes<IndexEntry>(chunk.subspan(offset)).IsIntact();
+}
+
+// Fills the chunk with what the log holds at the offset; its length. Entries that fail their check
+// are taken from a later read where that has them.
+Result<size_t> ReadChunk(File* file, int64_t offset, std::vector<std::byte>* chunk) {
+  DI_ASSIGN_OR_RETURN(const size_t length, ReadUpTo(file, *chunk, offset));
+  const std::span<std::byte> bytes = std::span(*chunk).first(length);
+  std::vector<std::byte> again;
+  for (int tries = 1; tries < kReadTries; ++tries) {
+    const ParsedLog parsed = ParseIndexLog(bytes);
+    if (parsed.num_damaged + parsed.num_trailing == 0) break;
+    again.resize(length);
+    const auto reread = ReadUpTo(file, again, offset);
+    if (!reread.ok()) continue;
+    for (size_t at = 0; at + kEntryBytes <= *reread; at += kEntryBytes) {
+      if (IsIntactAt(bytes, at) || !IsIntactAt(again, at)) continue;
+      std::copy_n(again.begin() + static_cast<std::ptrdiff_t>(at), kEntryBytes,
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+  return length;
+}
+
 }  // namespace
 
-Result<std::vector<IndexEntry>> ReadIndexLog(FileSystem* files, const std::string& folder) {
-  const auto bytes = ReadWholeFile(files, LogPath(folder), kMaxLogBytes);
-  if (bytes.status().code() == StatusCode::kNotFound) return std::vector<IndexEntry>{};
-  if (!bytes.ok()) return bytes.status();
-  return ParseIndexLog(*bytes);
+Result<LogContent> ReadIndexLog(FileSystem* files, const std::string& folder) {
+  LogContent log;
+  const auto file = files->Open(LogPath(folder), OpenMode::kRead, false);
+  if (file.status().code() == StatusCode::kNotFound) return log;
+  DI_RETURN_IF_ERROR(file.status());
+  std::vector<std::byte> chunk(kChunkBytes);
+  int64_t failed_behind = 0;  // since the last intact entry
+  for (size_t length = chunk.size(); length == chunk.size();) {
+    DI_ASSIGN_OR_RETURN(length, ReadChunk(file->get(), log.end_bytes, &chunk));
+    const ParsedLog parsed = ParseIndexLog(std::span(chunk).first(length));
+    if (!parsed.entries.empty()) {
+      log.num_damaged += failed_behind + parsed.num_damaged;
+      failed_behind = 0;
+      log.entries.insert(log.entries.end(), parsed.entries.begin(), parsed.entries.end());
+    }
+    failed_behind += parsed.num_trailing;
+    log.end_bytes += static_cast<int64_t>(length);
+  }
+  log.end_bytes = (log.end_bytes + kEntryBytes - 1) / kEntryBytes * kEntryBytes;
+  return log;
+}
+
+Result<std::vector<IndexEntry>> ReadAdds(FileSystem* files, const std::string& folder,
+                                         uint32_t segment_number) {
+  DI_ASSIGN_OR_RETURN(LogContent log, ReadIndexLog(files, folder));
+  std::erase_if(log.entries, [&](const IndexEntry& entry) {
+    return !entry.Is(IndexOp::kAdd) || entry.segment_number != segment_number;
+  });
+  return std::move(log.entries);
 }
 
 Result<std::unique_ptr<IndexLog>> IndexLog::Open(FileSystem* files, const std::string& folder) {
-  DI_ASSIGN_OR_RETURN(const auto entries, ReadIndexLog(files, folder));
+  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(files, folder));
   DI_ASSIGN_OR_RETURN(auto file, files->Open(LogPath(folder), OpenMode::kCreateOrOpen, false));
-  const auto size = static_cast<int64_t>(entries.size() * sizeof(IndexEntry));
   // A log whose name is lost would take its erasures along.
-  if (size == 0) DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
-  return std::unique_ptr<IndexLog>(new IndexLog(folder, std::move(file), size));
+  if (log.end_bytes == 0) DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
+  return std::unique_ptr<IndexLog>(new IndexLog(folder, std::move(file), log.end_bytes));
 }
 
 Status IndexLog::Append(std::span<const IndexEntry> entries) {
   if (entries.empty()) return OkStatus();
   const std::lock_guard lock(mutex_);
   const auto bytes = std::as_bytes(entries);
-  DI_RETURN_IF_ERROR(file_->WriteAt(bytes, size_));
-  DI_RETURN_IF_ERROR(file_->SyncData());
-  size_ += static_cast<int64_t>(bytes.size());
-  return OkStatus();
+  const int64_t offset = std::exchange(size_, size_ + static_cast<int64_t>(bytes.size()));
+  DI_RETURN_IF_ERROR(file_->WriteAt(bytes, offset));
+  return file_->SyncData();
+}
+
+Status IndexLog::AppendErasures(std::span<const IndexEntry> erasures) {
+  std::vector<IndexEntry> twice;
+  for (const IndexEntry& erasure : erasures) twice.insert(twice.end(), 2, erasure);
+  return Append(twice);
 }
 
 Status IndexLog::AppendSegmentOp(IndexOp op, uint32_t segment_number) {
@@ -50,7 +104,7 @@ Status IndexLog::AppendSegmentOp(IndexOp op, uint32_t segment_number) {
 }
 
 Status ReplaceIndexLog(FileSystem* files, const std::string& folder) {
-  DI_ASSIGN_OR_RETURN(const auto entries, ReadIndexLog(files, folder));
+  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(files, folder));
   const std::string path = LogPath(folder) + ".new";
   if (const Status removed = files->Remove(path);
       !removed.ok() && removed.code() != StatusCode::kNotFound) {
@@ -58,7 +112,7 @@ Status ReplaceIndexLog(FileSystem* files, const std::string& folder) {
   }
   {
     DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kCreate, false));
-    DI_RETURN_IF_ERROR(file->WriteAt(std::as_bytes(std::span(entries)), 0));
+    DI_RETURN_IF_ERROR(file->WriteAt(std::as_bytes(std::span(log.entries)), 0));
     DI_RETURN_IF_ERROR(file->SyncData());
   }
   DI_RETURN_IF_ERROR(files->Rename(path, LogPath(folder)));
@@ -83,27 +137,38 @@ IndexEntry EraseTenantEntry(uint64_t tenant_tag, int64_t unix_ns) {
   return entry;
 }
 
-std::unordered_set<uint64_t> ErasedPlaces(std::span<const IndexEntry> entries) {
-  std::unordered_set<uint64_t> erased;
-  if (std::ranges::none_of(entries, IsErasure)) return erased;
+LogErasures::LogErasures(std::span<const IndexEntry> log) {
+  for (const IndexEntry& entry : log) {
+    if (entry.Is(IndexOp::kEraseKey)) keys_.insert(entry.key);
+    if (entry.Is(IndexOp::kEraseTenant)) tenants_.insert(entry.tenant_tag);
+  }
+  if (keys_.empty() && tenants_.empty()) return;
+  // Places that no erasure has met yet.
   std::unordered_multimap<BlockKey, uint64_t, BlockKeyHash> by_key;
   std::unordered_multimap<uint64_t, uint64_t> by_tenant;
-  for (const IndexEntry& entry : entries) {
-    if (entry.Is(IndexOp::kAdd)) {
+  const auto erase = [&](auto* places, const auto& name) {
+    const auto [first, last] = places->equal_range(name);
+    for (auto it = first; it != last; ++it) added_[it->second] = true;
+    places->erase(first, last);
+  };
+  for (const IndexEntry& entry : log) {
+    if (entry.Is(IndexOp::kAdd) && IsNamed(entry)) {
       const uint64_t place = LogPlace(entry.segment_number, entry.page);
+      added_[place] = false;
       by_key.emplace(entry.key, place);
       by_tenant.emplace(entry.tenant_tag, place);
     } else if (entry.Is(IndexOp::kEraseKey)) {
-      const auto [first, last] = by_key.equal_range(entry.key);
-      for (auto it = first; it != last; ++it) erased.insert(it->second);
-      by_key.erase(first, last);
+      erase(&by_key, entry.key);
     } else if (entry.Is(IndexOp::kEraseTenant)) {
-      const auto [first, last] = by_tenant.equal_range(entry.tenant_tag);
-      for (auto it = first; it != last; ++it) erased.insert(it->second);
-      by_tenant.erase(first, last);
+      erase(&by_tenant, entry.tenant_tag);
     }
   }
-  return erased;
+}
+
+bool LogErasures::Mean(const IndexEntry& record) const {
+  if (!IsNamed(record)) return false;
+  const auto it = added_.find(LogPlace(record.segment_number, record.page));
+  return it == added_.end() || it->second;
 }
 
 }  // namespace deepinfer

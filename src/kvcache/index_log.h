@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -16,13 +17,24 @@
 
 namespace deepinfer {
 
+// A log as it stands on disk.
+struct LogContent {
+  std::vector<IndexEntry> entries;  // the intact ones, in order
+  int64_t num_damaged = 0;          // cannot be read, though entries behind them can
+  int64_t end_bytes = 0;            // where the next one goes: behind every byte there is
+};
+
 class IndexLog {
  public:
-  // Continues <folder>/index.log behind its last intact entry.
+  // Continues <folder>/index.log behind everything that it holds: what cannot be read today is
+  // written over as little as what can.
   static Result<std::unique_ptr<IndexLog>> Open(FileSystem* files, const std::string& folder);
 
-  // Appends and makes durable. After an error nothing of it counts.
+  // Appends and makes durable. After an error parts of it may be there, and others may have read
+  // them: the next entries go behind it.
   Status Append(std::span<const IndexEntry> entries);
+  // The same for erasures, each twice: one damaged entry may not bring an erased block back.
+  Status AppendErasures(std::span<const IndexEntry> erasures);
   // A segment was sealed or removed.
   Status AppendSegmentOp(IndexOp op, uint32_t segment_number);
   const std::string& folder() const { return folder_; }
@@ -38,8 +50,12 @@ class IndexLog {
   int64_t size_;
 };
 
-// The intact entries of <folder>/index.log; none when there is no log.
-Result<std::vector<IndexEntry>> ReadIndexLog(FileSystem* files, const std::string& folder);
+// What <folder>/index.log holds; nothing when there is no log. Where a check fails it is read
+// again before that is believed.
+Result<LogContent> ReadIndexLog(FileSystem* files, const std::string& folder);
+// The records that the log says were added to a segment.
+Result<std::vector<IndexEntry>> ReadAdds(FileSystem* files, const std::string& folder,
+                                         uint32_t segment_number);
 // Puts a copy in the place of the log: whoever still has the old one open writes to nobody.
 Status ReplaceIndexLog(FileSystem* files, const std::string& folder);
 
@@ -57,7 +73,25 @@ inline bool IsErasure(const IndexEntry& entry) {
 inline uint64_t LogPlace(uint32_t segment_number, uint32_t place) {
   return uint64_t{segment_number} << 32 | place;
 }
-// Places (segment number, page) of the records that a later erasure of the same log hits.
-std::unordered_set<uint64_t> ErasedPlaces(std::span<const IndexEntry> entries);
+// Which records the erasures of a log mean.
+class LogErasures {
+ public:
+  LogErasures() = default;
+  explicit LogErasures(std::span<const IndexEntry> log);
+
+  // The record was added before an erasure of its key or tenant. Of one that the log does not
+  // list, because its group was never logged or the entry is damaged, nobody knows when it was
+  // added: any such erasure means it.
+  bool Mean(const IndexEntry& record) const;
+
+ private:
+  bool IsNamed(const IndexEntry& record) const {
+    return keys_.contains(record.key) || tenants_.contains(record.tenant_tag);
+  }
+
+  std::unordered_set<BlockKey, BlockKeyHash> keys_;
+  std::unordered_set<uint64_t> tenants_;
+  std::unordered_map<uint64_t, bool> added_;  // records of these, by LogPlace: erased since
+};
 
 }  // namespace deepinfer

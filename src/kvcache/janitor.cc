@@ -64,8 +64,7 @@ std::vector<SegmentInfo> Janitor::OwnedSealed() const {
 }
 
 Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) const {
-  DI_ASSIGN_OR_RETURN(auto content,
-                      ReadSegment(context_->files, info.path, context_->options.namespace_id));
+  DI_ASSIGN_OR_RETURN(auto content, ReadOwnSegment(context_->files, info));
   Survey survey;
   survey.info = info;
   survey.layout = content.layout;
@@ -96,10 +95,9 @@ Janitor::Survey Janitor::LookInLog(const SegmentInfo& info, int64_t now_ns) cons
   Survey survey;
   survey.info = info;
   survey.is_complete = false;
-  const auto entries = ReadIndexLog(context_->files, info.folder);
-  if (!entries.ok()) return survey;
-  for (const IndexEntry& entry : *entries) {
-    if (!entry.Is(IndexOp::kAdd) || entry.segment_number != info.number) continue;
+  const auto adds = ReadAdds(context_->files, info.folder, static_cast<uint32_t>(info.number));
+  if (!adds.ok()) return survey;
+  for (const IndexEntry& entry : *adds) {
     const auto indexed = context_->index.Find(entry.key);
     if (!indexed || indexed->location.segment != info.id) continue;
     survey.residents.push_back(
@@ -368,9 +366,9 @@ Result<std::shared_ptr<IndexLog>> Janitor::LogOf(const std::string& folder) {
   return logs_.emplace(folder, std::move(log)).first->second;
 }
 
-Status Janitor::Append(const std::string& folder, const IndexEntry& entry) {
+Status Janitor::AppendErasure(const std::string& folder, const IndexEntry& erasure) {
   DI_ASSIGN_OR_RETURN(const auto log, LogOf(folder));
-  return log->Append({&entry, 1});
+  return log->AppendErasures({&erasure, 1});
 }
 
 void Janitor::ExchangeTouches() {

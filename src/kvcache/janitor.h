@@ -52,8 +52,8 @@ class Janitor {
   std::vector<std::string> OwnedFolders() const;
   // A peer has taken our folders over.
   void DisownAll();
-  // Appends to the log of an owned folder.
-  Status Append(const std::string& folder, const IndexEntry& entry);
+  // Notes an erasure in the log of an owned folder.
+  Status AppendErasure(const std::string& folder, const IndexEntry& erasure);
 
  private:
   struct Resident {

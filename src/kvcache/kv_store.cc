@@ -70,10 +70,8 @@ Status KvStore::Begin() {
   // Before anything is taken over: an adopter has to have a name.
   DI_ASSIGN_OR_RETURN(WriteTarget target, MakeFolder());
   const std::string own = target.folder();
-  writes_ = std::make_unique<WriteBehind>(&context_, std::move(target), [this] {
-    GiveFoldersUp();
-    return MakeFolder();
-  });
+  writes_ = std::make_unique<WriteBehind>(&context_, std::move(target),
+                                          [this] { return FolderAfterAdoption(); });
   janitor_.UseWriter(writes_.get());
   eraser_.UseWriter(writes_.get());
   if (shared_ != nullptr) shared_->UseWriter(writes_.get());
@@ -121,14 +119,26 @@ void KvStore::TakeOver(const std::string& namespace_folder, const EpochFolder& e
   const auto owner = ParseEpochFolderName(epoch.owner);
   if (!owner || owner->node != context_.options.node) return;
   const std::string path = namespace_folder + "/" + epoch.name;
-  FolderRecovery recovery(&context_, path);
+  if (!Recover(path)) unread_folders_.push_back(path);
+}
+
+bool KvStore::Recover(const std::string& folder) {
+  FolderRecovery recovery(&context_, folder);
   if (const Status status = recovery.Begin(); !status.ok()) {
-    Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", path}, {"status", status}});
-    return;
+    Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", folder}, {"status", status}});
+    return status.code() == StatusCode::kNotFound;
   }
-  if (recovery.RemoveIfEmpty()) return;
-  janitor_.Own(path);
+  if (recovery.RemoveIfEmpty()) return true;
+  janitor_.Own(folder);
   recoveries_.push_back(std::move(recovery));
+  return true;
+}
+
+Result<WriteTarget> KvStore::FolderAfterAdoption() {
+  GiveFoldersUp();
+  DI_ASSIGN_OR_RETURN(WriteTarget target, MakeFolder());
+  DI_RETURN_IF_ERROR(eraser_.Repeat(target.log.get()));
+  return target;
 }
 
 void KvStore::GiveFoldersUp() {
@@ -141,6 +151,10 @@ void KvStore::GiveFoldersUp() {
 
 bool KvStore::LoadNextSegment() {
   while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
+  // Folders that could not be read at the start have another chance at each round.
+  if (recoveries_.empty()) {
+    std::erase_if(unread_folders_, [this](const std::string& folder) { return Recover(folder); });
+  }
   if (recoveries_.empty()) {
     std::atomic<int64_t>& recovery_us = context_.counters.recovery_us;
     if (recovery_us == 0) recovery_us = std::max<int64_t>(1, context_.clock->NowUs() - opened_us_);

@@ -140,7 +140,11 @@ class KvStore {
   void PeerLoop();
   // Makes an epoch folder of this process and takes part with it.
   Result<WriteTarget> MakeFolder();
+  // The same after a peer has adopted the one before, with the erasures of this process.
+  Result<WriteTarget> FolderAfterAdoption();
   void TakeOver(const std::string& namespace_folder, const EpochFolder& epoch);
+  // Prepares a folder of ours for loading; false when it cannot be read now.
+  bool Recover(const std::string& folder);
   // A peer has adopted the folders of this process: they are read like any other peer's.
   void GiveFoldersUp();
 
@@ -148,6 +152,7 @@ class KvStore {
   const int64_t opened_us_;
   std::unique_ptr<FileLock> lock_;
   std::vector<FolderRecovery> recoveries_;  // folders with segments still to be loaded
+  std::vector<std::string> unread_folders_;
   BlockLoader loader_;
   std::unique_ptr<WriteBehind> writes_;
   Janitor janitor_;

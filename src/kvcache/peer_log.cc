@@ -13,6 +13,10 @@ namespace {
 
 // Of a log at a time; a busy peer adds a few kilobytes between two looks.
 constexpr int64_t kReadBytes = 256 * 1024;
+// Pages of a log may become visible out of order, and reads may go wrong: for so long they are
+// tried again before what is behind them counts.
+constexpr int64_t kGapPatienceUs = 2'000'000;
+constexpr auto kEntryBytes = static_cast<int64_t>(sizeof(IndexEntry));
 
 }  // namespace
 
@@ -23,17 +27,46 @@ Result<std::vector<IndexEntry>> PeerLog::ReadNew() {
   PageBuffer buffer(kReadBytes);
   if (!buffer.ok()) return ResourceExhausted("no memory for a log");
   std::vector<IndexEntry> entries;
+  int64_t from = offset_;  // beyond offset_ while only entries that fail were found
   for (;;) {
-    const int64_t begin = offset_ / kPageBytes * kPageBytes;
+    const int64_t begin = from / kPageBytes * kPageBytes;
     DI_ASSIGN_OR_RETURN(const size_t read, log_->ReadAt(buffer.bytes(), begin));
-    const auto skip = static_cast<size_t>(offset_ - begin);
+    const auto skip = static_cast<size_t>(from - begin);
     if (read <= skip) return entries;
-    const auto found =
+    const ParsedLog found =
         ParseIndexLog(std::span<const std::byte>(buffer.bytes()).subspan(skip, read - skip));
-    if (found.empty()) return entries;
-    entries.insert(entries.end(), found.begin(), found.end());
-    offset_ += static_cast<int64_t>(found.size() * sizeof(IndexEntry));
+    if (found.entries.empty()) {
+      if (read < buffer.bytes().size()) return entries;  // a torn tail, or not written yet
+      from = begin + kReadBytes;
+      continue;
+    }
+    const int64_t num_failed = (from - offset_) / kEntryBytes + found.num_damaged;
+    auto taken = static_cast<int64_t>(from == offset_ ? found.num_leading : 0);
+    const int64_t gap_bytes = offset_ + taken * kEntryBytes;
+    const bool is_whole = num_failed == 0 || IsPassedOver(gap_bytes);
+    if (is_whole) {
+      taken = static_cast<int64_t>(found.entries.size());
+      offset_ = from + (taken + found.num_damaged) * kEntryBytes;
+      context_->counters.damaged_log_entries += num_failed;
+      gap_bytes_ = -1;
+    } else {
+      offset_ = gap_bytes;
+    }
+    entries.insert(entries.end(), found.entries.begin(), found.entries.begin() + taken);
+    if (!is_whole) return entries;
+    from = offset_;
   }
+}
+
+bool PeerLog::IsPassedOver(int64_t gap_bytes) {
+  const int64_t now_us = context_->clock->NowUs();
+  if (gap_bytes_ != gap_bytes) {
+    gap_bytes_ = gap_bytes;
+    gap_since_us_ = now_us;
+  }
+  if (now_us - gap_since_us_ < kGapPatienceUs) return false;
+  Log(LogLevel::kWarning, "kv.log_entries_damaged", {{"path", folder_}, {"offset", gap_bytes}});
+  return true;
 }
 
 Result<int64_t> PeerLog::Follow(Eraser* eraser) {
@@ -47,13 +80,19 @@ Result<int64_t> PeerLog::Follow(Eraser* eraser) {
   }
   // From the begin, what was erased later is never entered, not even for a moment.
   const bool first = before == 0;
-  const auto erased = first ? ErasedPlaces(*entries) : std::unordered_set<uint64_t>();
+  LogErasures erased;
+  if (first) {
+    std::vector<IndexEntry> log = *entries;
+    // What other logs say, and the owner of this one has yet to hear of.
+    const auto unheard = eraser->Unheard(folder_, log);
+    log.insert(log.end(), unheard.begin(), unheard.end());
+    erased = LogErasures(log);
+  }
   for (const IndexEntry& entry : *entries) {
     if (!entry.IsKnown()) continue;
     if (IsErasure(entry)) {
       (void)eraser->Heard(folder_, entry, !first);
-    } else if (!entry.Is(IndexOp::kAdd) ||
-               !erased.contains(LogPlace(entry.segment_number, entry.page))) {
+    } else if (!entry.Is(IndexOp::kAdd) || !erased.Mean(entry)) {
       Apply(entry);
     }
   }
@@ -137,6 +176,7 @@ void PeerLog::MoveTo(std::string folder) {
   folder_ = std::move(folder);
   log_ = nullptr;
   offset_ = 0;
+  gap_bytes_ = -1;
 }
 
 std::vector<uint32_t> PeerLog::Segments() const {

@@ -2,7 +2,8 @@
 // added, sealed, removed, erased (kv_format.md §21).
 //
 // The log is read in whole pages past the page cache and until a checksum fails, never up to a
-// reported size: on network file systems the size of an open file lags behind.
+// reported size: on network file systems the size of an open file lags behind. What fails in front
+// of entries that do not is passed over when it stays so.
 // Thread rule: one thread. Owner: PeerFollower.
 #pragma once
 
@@ -39,6 +40,8 @@ class PeerLog {
 
  private:
   Result<std::vector<IndexEntry>> ReadNew();
+  // Whether what cannot be read here, in front of what can, was tried for long enough.
+  bool IsPassedOver(int64_t gap_bytes);
   void Apply(const IndexEntry& entry);
   void Add(const IndexEntry& entry);
   // The table's number of a segment; 0 when it is gone or not ours to read.
@@ -49,6 +52,9 @@ class PeerLog {
   std::string folder_;
   std::unique_ptr<File> log_;
   int64_t offset_ = 0;
+  int64_t gap_bytes_ = -1;  // where the log cannot be read although it goes on; -1: nowhere
+  int64_t gap_since_us_ = 0;
+  std::vector<IndexEntry> unheard_;               // while the log is read from its begin
   int64_t followed_us_ = 0;                       // last time the log was read to its end
   std::unordered_map<uint32_t, uint32_t> known_;  // number in the folder to number in the table
 };

@@ -121,41 +121,58 @@ std::vector<std::byte> BuildFooter(const KvBlockLayout& layout, const Superblock
   return footer;
 }
 
-Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
-                                            const Superblock& superblock,
-                                            std::span<const std::byte> footer) {
+Result<ParsedFooter> ParseAnyFooter(const KvBlockLayout& layout,
+                                    std::span<const std::byte> footer) {
   if (static_cast<int64_t>(footer.size()) != layout.footer_pages() * kPageBytes) {
     return DataCorruption("footer: wrong size");
   }
-  const auto trailer = FromBytes<FooterTrailer>(footer.last(sizeof(FooterTrailer)));
-  if (!trailer.IsIntact()) return DataCorruption("footer: trailer");
+  ParsedFooter parsed{FromBytes<FooterTrailer>(footer.last(sizeof(FooterTrailer))), {}};
+  if (!parsed.trailer.IsIntact()) return DataCorruption("footer: trailer");
+  if (parsed.trailer.record_count > layout.segment_capacity()) {
+    return DataCorruption("footer: count");
+  }
+  const auto bytes = footer.first(parsed.trailer.record_count * sizeof(IndexEntry));
+  if (parsed.trailer.entries_crc != Crc32c(bytes)) return DataCorruption("footer: entries");
+  parsed.entries.resize(parsed.trailer.record_count);
+  std::memcpy(static_cast<void*>(parsed.entries.data()), bytes.data(), bytes.size());
+  for (size_t i = 0; i < parsed.entries.size(); ++i) {
+    const IndexEntry& entry = parsed.entries[i];
+    const bool in_place = entry.page == 1 + static_cast<int64_t>(i) * layout.record_pages();
+    if (!entry.IsIntact() || !entry.IsKnown() || !in_place) return DataCorruption("footer: entry");
+  }
+  return parsed;
+}
+
+Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
+                                            const Superblock& superblock,
+                                            std::span<const std::byte> footer) {
+  DI_ASSIGN_OR_RETURN(ParsedFooter parsed, ParseAnyFooter(layout, footer));
+  const FooterTrailer& trailer = parsed.trailer;
   if (trailer.writer_id != superblock.writer_id ||
       trailer.segment_number != superblock.segment_number ||
       trailer.superblock_crc != superblock.IdentityCrc()) {
     return DataCorruption("footer: of another segment");
   }
-  if (trailer.record_count > layout.segment_capacity()) return DataCorruption("footer: count");
-  const auto bytes = footer.first(trailer.record_count * sizeof(IndexEntry));
-  if (trailer.entries_crc != Crc32c(bytes)) return DataCorruption("footer: entries");
-  std::vector<IndexEntry> entries(trailer.record_count);
-  std::memcpy(static_cast<void*>(entries.data()), bytes.data(), bytes.size());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const bool in_place = entries[i].page == 1 + static_cast<int64_t>(i) * layout.record_pages();
-    if (!entries[i].IsIntact() || !entries[i].IsKnown() || !in_place) {
-      return DataCorruption("footer: entry");
-    }
-  }
-  return entries;
+  return std::move(parsed.entries);
 }
 
-std::vector<IndexEntry> ParseIndexLog(std::span<const std::byte> log) {
-  std::vector<IndexEntry> entries;
+ParsedLog ParseIndexLog(std::span<const std::byte> log) {
+  ParsedLog parsed;
+  bool whole = true;
   for (; log.size() >= sizeof(IndexEntry); log = log.subspan(sizeof(IndexEntry))) {
     const auto entry = FromBytes<IndexEntry>(log);
-    if (!entry.IsIntact()) break;
-    entries.push_back(entry);
+    if (!entry.IsIntact()) {
+      ++parsed.num_trailing;
+      whole = false;
+      continue;
+    }
+    parsed.num_damaged += parsed.num_trailing;
+    parsed.num_trailing = 0;
+    parsed.entries.push_back(entry);
+    if (whole) ++parsed.num_leading;
   }
-  return entries;
+  if (!log.empty()) ++parsed.num_trailing;
+  return parsed;
 }
 
 IndexEntry EntryOf(const RecordHeader& header, uint32_t segment_number, uint32_t page) {

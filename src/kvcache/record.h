@@ -53,14 +53,27 @@ inline std::span<const std::byte> PayloadOf(const KvBlockLayout& layout,
 // A sealed segment's footer pages: [layout.footer_pages() pages].
 std::vector<std::byte> BuildFooter(const KvBlockLayout& layout, const Superblock& superblock,
                                    std::span<const IndexEntry> entries, uint64_t sealed_ns);
-// The entries of a footer, or data_corruption. Every entry is checked.
+// The trailer of a footer and its entries, of whatever segment, or data_corruption. Every entry is
+// checked.
+struct ParsedFooter {
+  FooterTrailer trailer;
+  std::vector<IndexEntry> entries;
+};
+Result<ParsedFooter> ParseAnyFooter(const KvBlockLayout& layout, std::span<const std::byte> footer);
+// The entries of this segment's footer, or data_corruption.
 Result<std::vector<IndexEntry>> ParseFooter(const KvBlockLayout& layout,
                                             const Superblock& superblock,
                                             std::span<const std::byte> footer);
 
-// The intact entries at the begin of an index log; the rest is a torn tail. Entries that only a
-// later version knows are among them.
-std::vector<IndexEntry> ParseIndexLog(std::span<const std::byte> log);
+// Entries of an index log. Those that only a later version knows are among the intact ones.
+struct ParsedLog {
+  std::vector<IndexEntry> entries;  // the intact ones, in order
+  size_t num_leading = 0;           // of them before the first one that fails its check
+  int64_t num_damaged = 0;          // fail it in front of an intact one
+  int64_t num_trailing = 0;         // fail it behind the last intact one: a torn tail
+};
+// A partial entry at the end counts to the tail.
+ParsedLog ParseIndexLog(std::span<const std::byte> log);
 
 // The index entry that lists a record.
 IndexEntry EntryOf(const RecordHeader& header, uint32_t segment_number, uint32_t page);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_set>
 #include <utility>
 
 #include "base/log.h"
 #include "kvcache/index_log.h"
 #include "kvcache/store_folders.h"
+#include "kvcache/touch_log.h"
 
 namespace deepinfer {
 namespace {
@@ -19,7 +21,7 @@ bool IsBlank(FileSystem* files, const std::string& path) {
   const auto file = files->Open(path, OpenMode::kRead, false);
   if (!file.ok()) return false;
   std::array<std::byte, kPageBytes> page{};
-  const auto read = (*file)->ReadAt(page, 0);
+  const auto read = ReadUpTo(file->get(), page, 0);
   return read.ok() && std::ranges::all_of(page, [](std::byte b) { return b == std::byte{0}; });
 }
 
@@ -35,8 +37,9 @@ Status FolderRecovery::Begin() {
   }
   // Numbers ascend, so the last name is the newest segment.
   std::ranges::sort(names_);
-  DI_RETURN_IF_ERROR(ReadErasures());
-  return ReadTouches();
+  DI_RETURN_IF_ERROR(ReadLog());
+  ReadTouches();
+  return OkStatus();
 }
 
 bool FolderRecovery::RemoveIfEmpty() {
@@ -48,25 +51,38 @@ bool FolderRecovery::RemoveIfEmpty() {
   return context_->files->RemoveDirectory(folder_).ok();
 }
 
-Status FolderRecovery::ReadErasures() {
-  DI_ASSIGN_OR_RETURN(const auto entries, ReadIndexLog(context_->files, folder_));
-  erased_ = ErasedPlaces(entries);
+Status FolderRecovery::ReadLog() {
+  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(context_->files, folder_));
+  if (log.num_damaged > 0) {
+    context_->counters.damaged_log_entries += log.num_damaged;
+    Log(LogLevel::kWarning, "kv.log_entries_damaged",
+        {{"path", folder_}, {"entries", log.num_damaged}});
+  }
+  erasures_ = LogErasures(log.entries);
+  for (const std::string& name : names_) {
+    if (!name.ends_with(".open")) continue;
+    open_adds_[static_cast<uint32_t>(ParseSegmentFileName(name)->number)] = {};
+  }
   const int64_t now_s = context_->wall_clock->UnixNs() / 1'000'000'000;
-  keep_log_ =
-      context_->options.shared && std::ranges::any_of(entries, [&](const IndexEntry& entry) {
-        return IsErasure(entry) && now_s - int64_t{entry.page} < kErasureMemorySeconds;
-      });
+  for (const IndexEntry& entry : log.entries) {
+    keep_log_ = keep_log_ || (context_->options.shared && IsErasure(entry) &&
+                              now_s - int64_t{entry.page} < kErasureMemorySeconds);
+    if (!entry.Is(IndexOp::kAdd)) continue;
+    if (const auto it = open_adds_.find(entry.segment_number); it != open_adds_.end()) {
+      it->second.push_back(entry);
+    }
+  }
   return OkStatus();
 }
 
-Status FolderRecovery::ReadTouches() {
-  const auto bytes = ReadWholeFile(context_->files, folder_ + "/touch.log", kMaxTouchLogBytes);
-  if (bytes.status().code() == StatusCode::kNotFound) return OkStatus();
-  if (!bytes.ok()) return bytes.status();
-  for (std::span<const std::byte> rest = *bytes; rest.size() >= sizeof(TouchPage);
-       rest = rest.subspan(sizeof(TouchPage))) {
-    const auto page = FromBytes<TouchPage>(rest);
-    // Advisory and independent of each other: a broken page costs its own touches only.
+// Advisory: without them blocks only leave earlier.
+void FolderRecovery::ReadTouches() {
+  const auto file = context_->files->Open(folder_ + "/touch.log", OpenMode::kRead, false);
+  if (!file.ok()) return;
+  TouchPage page;
+  for (int64_t offset = 0; offset < kMaxTouchLogBytes; offset += kPageBytes) {
+    if (!ReadTouchPage(file->get(), offset, &page)) return;
+    // They are independent of each other: a broken page costs its own touches only.
     if (!page.IsIntact()) continue;
     const uint32_t minute = StoreMinute(int64_t{page.hour} * kNsPerHour);
     for (size_t i = 0; i < page.count; ++i) {
@@ -77,33 +93,72 @@ Status FolderRecovery::ReadTouches() {
           std::min<uint32_t>(uint32_t{touched.touches} + page.items[i].touches, 255));
     }
   }
-  return OkStatus();
 }
 
 uint32_t FolderRecovery::LoadNext() {
+  if (names_.empty()) {
+    names_.swap(later_);
+    --rounds_left_;
+  }
   const std::string name = std::move(names_.back());
   names_.pop_back();
   return Load(name);
 }
 
-uint32_t FolderRecovery::Load(const std::string& name) {
-  std::string path = folder_ + "/" + name;
-  auto content = ReadSegment(context_->files, path, context_->options.namespace_id);
-  if (content.status().code() == StatusCode::kDataCorruption && name.ends_with(".open") &&
+Result<SegmentContent> FolderRecovery::Read(const std::string& path, uint64_t number) {
+  const auto segment_number = static_cast<uint32_t>(number);
+  const LoggedAdds logged = [&]() -> Result<std::vector<IndexEntry>> {
+    const auto it = open_adds_.find(segment_number);
+    if (it != open_adds_.end()) return it->second;
+    return ReadAdds(context_->files, folder_, segment_number);
+  };
+  const Sha256Digest& space = context_->options.namespace_id;
+  auto content = ReadSegment(context_->files, path, space, logged);
+  if (content.status().code() != StatusCode::kDataCorruption) return content;
+  const auto bucket_of = [&](RetentionClass retention, int64_t sealed_ns) {
+    const RetentionPolicy& policy = context_->Policy(retention);
+    return policy.BucketOf(policy.DeadlineNs(sealed_ns));
+  };
+  const Status repaired =
+      RepairSuperblock(context_->files, path, context_->options.layout, space, number, bucket_of);
+  if (!repaired.ok()) {
+    return repaired.code() == StatusCode::kDataCorruption ? content.status() : repaired;
+  }
+  ++context_->counters.repaired_segments;
+  Log(LogLevel::kWarning, "kv.segment_repaired", {{"path", path}});
+  return ReadSegment(context_->files, path, space, logged);
+}
+
+void FolderRecovery::GiveUp(const std::string& name, const Status& status) {
+  const std::string path = folder_ + "/" + name;
+  const StatusCode code = status.code();
+  if (code == StatusCode::kDataCorruption && name.ends_with(".open") &&
       IsBlank(context_->files, path)) {
     (void)context_->files->Remove(path);
-    return 0;
+    return;
   }
+  const bool is_moment = code != StatusCode::kDataCorruption && code != StatusCode::kUnsupported &&
+                         code != StatusCode::kNotFound;
+  if (is_moment && rounds_left_ > 0) {
+    later_.push_back(name);
+    return;
+  }
+  Log(LogLevel::kWarning, "kv.segment_unreadable", {{"path", path}, {"status", status}});
+  // Kept for people to look at; a file of another version may be read by its own program.
+  if (code != StatusCode::kDataCorruption) {
+    ++context_->counters.foreign_segments;
+  } else {
+    ++context_->counters.quarantined_segments;
+    (void)context_->files->Rename(path, path.substr(0, path.rfind('.')) + ".bad");
+  }
+}
+
+uint32_t FolderRecovery::Load(const std::string& name) {
+  std::string path = folder_ + "/" + name;
+  const uint64_t number = ParseSegmentFileName(name)->number;
+  auto content = Read(path, number);
   if (!content.ok()) {
-    Log(LogLevel::kWarning, "kv.segment_unreadable",
-        {{"path", path}, {"status", content.status()}});
-    // Kept for people to look at; a file of another version may be read by its own program.
-    if (content.status().code() != StatusCode::kDataCorruption) {
-      ++context_->counters.foreign_segments;
-    } else {
-      ++context_->counters.quarantined_segments;
-      (void)context_->files->Rename(path, path.substr(0, path.rfind('.')) + ".bad");
-    }
+    GiveUp(name, content.status());
     return 0;
   }
   if (content->layout != context_->options.layout) {
@@ -112,6 +167,7 @@ uint32_t FolderRecovery::Load(const std::string& name) {
     return 0;
   }
   const bool open = name.ends_with(".open");
+  // Nothing of it was ever committed.
   if (content->entries.empty() && open) {
     (void)context_->files->Remove(path);
     return 0;
@@ -122,7 +178,7 @@ uint32_t FolderRecovery::Load(const std::string& name) {
     if (sealed.ok()) {
       path = *std::move(sealed);
       ++context_->counters.sealed_segments;
-      LogFound(content->entries);
+      LogFound(static_cast<uint32_t>(number), content->entries);
     } else {
       Log(LogLevel::kWarning, "kv.segment_not_sealed",
           {{"path", path}, {"status", sealed.status()}});
@@ -131,7 +187,7 @@ uint32_t FolderRecovery::Load(const std::string& name) {
   SegmentInfo info;
   info.path = path;
   info.folder = folder_;
-  info.number = content->superblock.segment_number;
+  info.number = number;
   info.superblock = content->superblock;
   info.state = SegmentState::kSealed;
   info.num_records = static_cast<int64_t>(content->entries.size());
@@ -140,21 +196,20 @@ uint32_t FolderRecovery::Load(const std::string& name) {
 }
 
 // Records that were on disk before their group was logged: from now on erasures and peers see them.
-void FolderRecovery::LogFound(std::span<const IndexEntry> found) {
-  const auto logged = ReadIndexLog(context_->files, folder_);
-  if (!logged.ok() || found.empty()) return;
+void FolderRecovery::LogFound(uint32_t segment_number, std::span<const IndexEntry> found) {
+  const auto logged = ReadAdds(context_->files, folder_, segment_number);
+  if (!logged.ok()) return;
   std::unordered_set<uint32_t> pages;
-  for (const IndexEntry& entry : *logged) {
-    if (entry.Is(IndexOp::kAdd) && entry.segment_number == found.front().segment_number) {
-      pages.insert(entry.page);
-    }
-  }
+  for (const IndexEntry& entry : *logged) pages.insert(entry.page);
   std::vector<IndexEntry> missing(found.begin(), found.end());
-  std::erase_if(missing, [&](const IndexEntry& entry) { return pages.contains(entry.page); });
+  // Behind an erasure an erased record would look as if it had been added again.
+  std::erase_if(missing, [&](const IndexEntry& entry) {
+    return pages.contains(entry.page) || IsNameless(entry) || erasures_.Mean(entry);
+  });
   auto log = IndexLog::Open(context_->files, folder_);
   if (!log.ok()) return;
   if (!missing.empty()) (void)(*log)->Append(missing);
-  (void)(*log)->AppendSegmentOp(IndexOp::kSegmentSealed, found.front().segment_number);
+  (void)(*log)->AppendSegmentOp(IndexOp::kSegmentSealed, segment_number);
 }
 
 bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
@@ -173,7 +228,8 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
   bool any_erased = false;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     const IndexEntry& entry = content.entries[i];
-    if (erased_.contains(LogPlace(entry.segment_number, entry.page))) {
+    if (IsNameless(entry)) continue;
+    if (erasures_.Mean(entry)) {
       any_erased = true;
       continue;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -25,8 +26,12 @@ Result<Superblock> SuperblockOf(File* file, const std::string& path,
                                 const Sha256Digest& namespace_id) {
   PageBuffer page(kPageBytes);
   if (!page.ok()) return ResourceExhausted("no memory for a page");
-  DI_RETURN_IF_ERROR(ReadExactly(file, page.bytes(), 0).Annotate(path));
-  const auto superblock = FromBytes<Superblock>(page.bytes());
+  Superblock superblock;
+  for (int tries = 0; tries < kReadTries; ++tries) {
+    DI_RETURN_IF_ERROR(ReadExactly(file, page.bytes(), 0).Annotate(path));
+    superblock = FromBytes<Superblock>(page.bytes());
+    if (superblock.IsIntact()) break;
+  }
   if (superblock.magic == kSegmentMagic && superblock.version != kFormatVersion) {
     return Unsupported(fmt::format("{}: version {}", path, superblock.version));
   }
@@ -38,6 +43,66 @@ Result<Superblock> SuperblockOf(File* file, const std::string& path,
   return superblock;
 }
 
+// Looks at the footer until `accept` takes it; false when it never does.
+Result<bool> TryFooter(File* file, const KvBlockLayout& layout,
+                       const std::function<bool(std::span<const std::byte>)>& accept) {
+  PageBuffer footer(layout.footer_pages() * kPageBytes);
+  if (!footer.ok()) return ResourceExhausted("no memory for a footer");
+  for (int tries = 0; tries < kReadTries; ++tries) {
+    DI_ASSIGN_OR_RETURN(const size_t read, ReadUpTo(file, footer.bytes(), layout.footer_offset()));
+    if (read == footer.bytes().size() && accept(footer.bytes())) return true;
+  }
+  return false;
+}
+
+// The header of the record at this place when its frame is whole.
+Result<std::optional<RecordHeader>> ReadFrame(File* file, const KvBlockLayout& layout,
+                                              int64_t place, PageBuffer* record) {
+  for (int tries = 0; tries < kReadTries; ++tries) {
+    DI_ASSIGN_OR_RETURN(const size_t read,
+                        ReadUpTo(file, record->bytes(), layout.RecordOffset(place)));
+    if (read < record->bytes().size()) break;
+    if (CheckRecordFrame(layout, record->bytes()) == RecordFault::kNone) {
+      return std::optional(HeaderOf(record->bytes()));
+    }
+  }
+  return std::optional<RecordHeader>();
+}
+
+// Records with a deadline of their own leave with their segment's bucket, which nothing else tells.
+bool AnyAbsoluteDeadline(File* file, const KvBlockLayout& layout, size_t num_records) {
+  PageBuffer page(kPageBytes);
+  if (!page.ok()) return true;
+  for (size_t i = 0; i < num_records; ++i) {
+    const Status read =
+        ReadExactly(file, page.bytes(), layout.RecordOffset(static_cast<int64_t>(i)));
+    const auto header = FromBytes<RecordHeader>(page.bytes());
+    if (!read.ok()) return true;
+    if (header.IsIntact() && (header.flags & kRecordAbsoluteDeadline) != 0) return true;
+  }
+  return false;
+}
+
+Result<SegmentContent> ReadContent(File* file, const Superblock& superblock,
+                                   const LoggedAdds& logged) {
+  SegmentContent content;
+  content.superblock = superblock;
+  DI_ASSIGN_OR_RETURN(content.layout, superblock.Layout());
+  const KvBlockLayout& layout = content.layout;
+  const auto accept = [&](std::span<const std::byte> footer) {
+    auto entries = ParseFooter(layout, superblock, footer);
+    if (!entries.ok()) return false;
+    content.entries = *std::move(entries);
+    content.sealed_ns = FromBytes<FooterTrailer>(footer.last(sizeof(FooterTrailer))).sealed_ns;
+    return true;
+  };
+  DI_ASSIGN_OR_RETURN(content.from_footer, TryFooter(file, layout, accept));
+  if (content.from_footer) return content;
+  DI_ASSIGN_OR_RETURN(const auto adds, logged());
+  DI_ASSIGN_OR_RETURN(content.entries, ScanRecords(file, layout, superblock, adds));
+  return content;
+}
+
 // Footer, durable, then the sealed name, durable.
 Result<std::string> WriteFooterAndRename(FileSystem* files, File* file, const std::string& path,
                                          const KvBlockLayout& layout, const Superblock& superblock,
@@ -47,7 +112,7 @@ Result<std::string> WriteFooterAndRename(FileSystem* files, File* file, const st
   DI_RETURN_IF_ERROR(file->SyncData());
   const std::string folder = FolderOf(path);
   const std::string sealed = folder + "/" + SegmentFileName(superblock.segment_number, "seg");
-  DI_RETURN_IF_ERROR(files->Rename(path, sealed));
+  if (path != sealed) DI_RETURN_IF_ERROR(files->Rename(path, sealed));
   DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
   return sealed;
 }
@@ -121,24 +186,61 @@ Status SegmentWriter::Seal(uint64_t now_ns) {
   return OkStatus();
 }
 
+Superblock MakeSuperblock(const KvBlockLayout& layout, const Sha256Digest& namespace_id,
+                          RetentionClass retention) {
+  Superblock superblock;
+  superblock.segment_pages = layout.segment_pages;
+  superblock.format_id = layout.format_id;
+  superblock.retention = static_cast<uint8_t>(retention);
+  superblock.num_sections = static_cast<uint8_t>(layout.sections.size());
+  superblock.record_pages = static_cast<uint16_t>(layout.record_pages());
+  superblock.capacity = static_cast<uint32_t>(layout.segment_capacity());
+  superblock.footer_pages = static_cast<uint32_t>(layout.footer_pages());
+  superblock.namespace_id = namespace_id;
+  std::ranges::copy(layout.sections, superblock.sections.begin());
+  superblock.block_tokens = layout.block_tokens;
+  return superblock;
+}
+
 Result<std::vector<IndexEntry>> ScanRecords(File* file, const KvBlockLayout& layout,
-                                            const Superblock& superblock) {
+                                            const Superblock& superblock,
+                                            std::span<const IndexEntry> logged) {
+  const auto number = static_cast<uint32_t>(superblock.segment_number);
+  const auto page_of = [&](int64_t place) {
+    return static_cast<uint32_t>(layout.RecordOffset(place) / kPageBytes);
+  };
+  std::unordered_map<uint32_t, IndexEntry> by_page;
+  uint32_t last_logged_page = 0;
+  for (const IndexEntry& entry : logged) {
+    if (entry.page >= page_of(layout.segment_capacity())) continue;
+    by_page[entry.page] = entry;
+    last_logged_page = std::max(last_logged_page, entry.page);
+  }
   std::vector<IndexEntry> entries;
   PageBuffer record(layout.record_bytes());
   if (!record.ok()) return ResourceExhausted("no memory for a record");
   uint64_t next_sequence = 0;
   for (int64_t place = 0; place < layout.segment_capacity(); ++place) {
-    DI_ASSIGN_OR_RETURN(const size_t read,
-                        file->ReadAt(record.bytes(), layout.RecordOffset(place)));
-    if (read < record.bytes().size()) break;
-    if (CheckRecordFrame(layout, record.bytes()) != RecordFault::kNone) break;
-    const RecordHeader header = HeaderOf(record.bytes());
-    if (header.writer_id != superblock.writer_id) break;
+    const uint32_t page = page_of(place);
+    if (const auto it = by_page.find(page); it != by_page.end()) {
+      entries.push_back(it->second);
+      continue;
+    }
+    DI_ASSIGN_OR_RETURN(const auto header, ReadFrame(file, layout, place, &record));
     // Several segments share the sequence of an epoch, so it may skip numbers but never go back.
-    if (header.sequence < next_sequence) break;
-    next_sequence = header.sequence + 1;
-    entries.push_back(EntryOf(header, static_cast<uint32_t>(superblock.segment_number),
-                              static_cast<uint32_t>(layout.RecordOffset(place) / kPageBytes)));
+    if (header && header->writer_id == superblock.writer_id && header->sequence >= next_sequence) {
+      next_sequence = header->sequence + 1;
+      entries.push_back(EntryOf(*header, number, page));
+      continue;
+    }
+    if (page > last_logged_page) break;
+    IndexEntry nameless;
+    nameless.op = static_cast<uint8_t>(IndexOp::kAdd);
+    nameless.segment_number = number;
+    nameless.page = page;
+    nameless.retention = superblock.retention;
+    nameless.Seal();
+    entries.push_back(nameless);
   }
   return entries;
 }
@@ -150,28 +252,58 @@ Result<Superblock> ReadSuperblock(FileSystem* files, const std::string& path,
 }
 
 Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
-                                   const Sha256Digest& namespace_id) {
+                                   const Sha256Digest& namespace_id, const LoggedAdds& logged) {
   DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kRead, false));
-  SegmentContent content;
-  DI_ASSIGN_OR_RETURN(content.superblock, SuperblockOf(file.get(), path, namespace_id));
-  DI_ASSIGN_OR_RETURN(content.layout, content.superblock.Layout());
-  const KvBlockLayout& layout = content.layout;
+  DI_ASSIGN_OR_RETURN(const Superblock superblock, SuperblockOf(file.get(), path, namespace_id));
+  return ReadContent(file.get(), superblock, logged);
+}
 
-  PageBuffer footer(layout.footer_pages() * kPageBytes);
-  if (!footer.ok()) return ResourceExhausted("no memory for a footer");
-  DI_ASSIGN_OR_RETURN(const size_t read, file->ReadAt(footer.bytes(), layout.footer_offset()));
-  if (read == footer.bytes().size()) {
-    auto entries = ParseFooter(layout, content.superblock, footer.bytes());
-    if (entries.ok()) {
-      content.entries = *std::move(entries);
-      content.from_footer = true;
-      content.sealed_ns =
-          FromBytes<FooterTrailer>(footer.bytes().last(sizeof(FooterTrailer))).sealed_ns;
-      return content;
-    }
+Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
+                                   const Superblock& superblock, const LoggedAdds& logged) {
+  DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kRead, false));
+  return ReadContent(file.get(), superblock, logged);
+}
+
+Status RepairSuperblock(FileSystem* files, const std::string& path, const KvBlockLayout& layout,
+                        const Sha256Digest& namespace_id, uint64_t segment_number,
+                        const BucketOf& bucket_of) {
+  DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kReadWrite, false));
+  PageBuffer page(kPageBytes);
+  if (!page.ok()) return ResourceExhausted("no memory for a page");
+  DI_RETURN_IF_ERROR(ReadExactly(file.get(), page.bytes(), 0));
+  const auto damaged = FromBytes<Superblock>(page.bytes());
+  if (damaged.IsIntact()) return DataCorruption(path + ": the superblock is not this store's");
+  ParsedFooter found;
+  DI_ASSIGN_OR_RETURN(const bool any,
+                      TryFooter(file.get(), layout, [&](std::span<const std::byte> footer) {
+                        auto parsed = ParseAnyFooter(layout, footer);
+                        if (parsed.ok()) found = *std::move(parsed);
+                        return parsed.ok();
+                      }));
+  if (!any || found.entries.empty() || found.trailer.segment_number != segment_number ||
+      found.entries[0].retention >= kNumRetentionClasses) {
+    return DataCorruption(path + ": neither superblock nor footer");
   }
-  DI_ASSIGN_OR_RETURN(content.entries, ScanRecords(file.get(), layout, content.superblock));
-  return content;
+  if (AnyAbsoluteDeadline(file.get(), layout, found.entries.size())) {
+    return DataCorruption(path + ": no deadline for records that have one of their own");
+  }
+  const auto retention = static_cast<RetentionClass>(found.entries[0].retention);
+  Superblock superblock = MakeSuperblock(layout, namespace_id, retention);
+  superblock.writer_id = found.trailer.writer_id;
+  superblock.segment_number = segment_number;
+  superblock.bucket_hour = bucket_of(retention, static_cast<int64_t>(found.trailer.sealed_ns));
+  superblock.created_ns = damaged.created_ns;
+  if (superblock.IdentityCrc() != found.trailer.superblock_crc) {
+    // Its own time is lost: no earlier one than that of the seal is known. The footer names it.
+    superblock.created_ns = found.trailer.sealed_ns;
+    DI_RETURN_IF_ERROR(WritePages(
+        file.get(), BuildFooter(layout, superblock, found.entries, found.trailer.sealed_ns),
+        layout.footer_offset()));
+    DI_RETURN_IF_ERROR(file->SyncData());
+  }
+  superblock.Seal();
+  DI_RETURN_IF_ERROR(WritePages(file.get(), AsBytes(superblock), 0));
+  return file->SyncData();
 }
 
 Result<std::string> SealScanned(FileSystem* files, const std::string& path,

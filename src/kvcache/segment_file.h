@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,6 +25,10 @@ struct SegmentName {
   std::string extension;
 };
 std::optional<SegmentName> ParseSegmentFileName(std::string_view name);
+
+// A superblock of this layout; writer, number, times and bucket are for the caller, who seals it.
+Superblock MakeSuperblock(const KvBlockLayout& layout, const Sha256Digest& namespace_id,
+                          RetentionClass retention);
 
 class SegmentWriter {
  public:
@@ -72,15 +77,39 @@ struct SegmentContent {
 Result<Superblock> ReadSuperblock(FileSystem* files, const std::string& path,
                                   const Sha256Digest& namespace_id);
 
-// What the segment at `path` holds. not_found when it is gone, unsupported for another version,
-// data_corruption when not even the superblock can be believed.
-Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
-                                   const Sha256Digest& namespace_id);
+// What the index log of the folder says was added to a segment; asked for when the footer does not
+// tell.
+using LoggedAdds = std::function<Result<std::vector<IndexEntry>>()>;
+inline Result<std::vector<IndexEntry>> NoLoggedAdds() { return std::vector<IndexEntry>{}; }
 
-// Frames in the order of their places up to the first one that does not continue the writer's
-// sequence; for segments whose writer died.
+// What the segment at `path` holds. not_found when it is gone, unsupported for another version,
+// data_corruption when not even the superblock can be believed. What fails a check is read again
+// before that counts.
+Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
+                                   const Sha256Digest& namespace_id,
+                                   const LoggedAdds& logged = NoLoggedAdds);
+
+// The same with a superblock that is known.
+Result<SegmentContent> ReadSegment(FileSystem* files, const std::string& path,
+                                   const Superblock& superblock, const LoggedAdds& logged);
+
+// The records of a segment without a footer: what the log lists, whose group was synced before,
+// and frames that continue the writer's sequence, in the order of their places. A place that
+// neither tells anything of, in front of a logged one, gets an entry without a key.
 Result<std::vector<IndexEntry>> ScanRecords(File* file, const KvBlockLayout& layout,
-                                            const Superblock& superblock);
+                                            const Superblock& superblock,
+                                            std::span<const IndexEntry> logged);
+
+// The entry of a place that holds no record which can be named.
+inline bool IsNameless(const IndexEntry& entry) { return entry.key == BlockKey{}; }
+
+// A superblock that fails its check is made again from its footer, and written: a bucket was being
+// moved when the power went, or a byte has changed. bucket_of gives the bucket of a class for
+// records complete at a time (Unix ns). data_corruption when the footer cannot be believed either.
+using BucketOf = std::function<uint64_t(RetentionClass, int64_t)>;
+Status RepairSuperblock(FileSystem* files, const std::string& path, const KvBlockLayout& layout,
+                        const Sha256Digest& namespace_id, uint64_t segment_number,
+                        const BucketOf& bucket_of);
 
 // Gives a scanned segment its footer and its sealed name; the new path.
 Result<std::string> SealScanned(FileSystem* files, const std::string& path,

@@ -68,6 +68,8 @@ void SharedFolders::Step() {
   }
   FollowPeersIfDue();
   if (now_us >= sweep_us_) {
+    FinishAdoptions();
+    eraser_->SayUnsaid();
     SweepGone();
     sweep_us_ = now_us + kSweepUs;
   }
@@ -131,8 +133,11 @@ void SharedFolders::ScanFolders() {
   const std::string own = OwnName();
   std::set<std::string> present;
   for (const EpochFolder& folder : *listed) {
-    if (folder.owner == own) continue;
     const std::string base = BaseName(folder);
+    if (folder.owner == own) {
+      if (unfinished_.contains(base)) present.insert(base);
+      continue;
+    }
     const std::string path = namespace_folder_ + "/" + folder.name;
     if (janitor_->Owns(path)) continue;
     present.insert(base);
@@ -189,31 +194,43 @@ bool SharedFolders::Adopt(const EpochFolder& folder) {
   (void)context_->files->SyncDirectory(namespace_folder_);
   Log(LogLevel::kInfo, "kv.folder_adopted", {{"path", path}});
   ++context_->counters.adopted_folders;
-  // If its owner lives after all: it can still write through open files, but nobody reads that log.
-  if (const Status status = ReplaceIndexLog(context_->files, path); !status.ok()) {
-    Log(LogLevel::kWarning, "kv.index_log", {{"path", path}, {"status", status}});
-  }
   eraser_->MoveFolder(from, path);
   const auto peer = peers_.find(BaseName(folder));
   // What is known of the folder stays readable while its segments become ours one by one.
   if (peer != peers_.end()) peer->second->MoveTo(path);
-  FolderRecovery recovery(context_, path);
-  if (const Status status = recovery.Begin(); !status.ok()) {
+  if (const Status status = Finish(BaseName(folder), path); !status.ok()) {
     Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", path}, {"status", status}});
-    return true;
+    unfinished_[BaseName(folder)] = path;
   }
+  return true;
+}
+
+Status SharedFolders::Finish(const std::string& base_name, const std::string& path) {
+  // If its owner lives after all: it can still write through open files, but nobody reads that log.
+  DI_RETURN_IF_ERROR(ReplaceIndexLog(context_->files, path));
+  FolderRecovery recovery(context_, path);
+  DI_RETURN_IF_ERROR(recovery.Begin());
   janitor_->Own(path);
   if (!recovery.RemoveIfEmpty()) {
     while (recovery.remaining() > 0) {
       if (const uint32_t id = recovery.LoadNext(); id != 0) janitor_->RewriteSoon(id);
       RenewLeaseIfDue();
     }
-    if (const Status status = eraser_->CatchUp(path); !status.ok()) {
-      Log(LogLevel::kWarning, "kv.erasure_not_logged", {{"path", path}, {"status", status}});
-    }
+    if (!eraser_->CatchUp(path).ok()) behind_.insert(path);
   }
-  DropPeer(BaseName(folder));
-  return true;
+  DropPeer(base_name);
+  return OkStatus();
+}
+
+// Adoptions that met a bad moment: nobody else will take these folders while this process lives.
+void SharedFolders::FinishAdoptions() {
+  std::erase_if(unfinished_, [&](const auto& item) {
+    const Status status = Finish(item.first, item.second);
+    return status.ok() || status.code() == StatusCode::kNotFound;
+  });
+  std::erase_if(behind_, [&](const std::string& path) {
+    return !janitor_->Owns(path) || eraser_->CatchUp(path).ok();
+  });
 }
 
 // Missing segments of peers whose folders are still there were removed by their owners.

@@ -60,6 +60,9 @@ class SharedFolders {
   void ScanFolders();
   void AdoptDead(const std::vector<EpochFolder>& folders);
   bool IsDead(const std::string& owner, const std::vector<EpochFolder>& folders);
+  // Makes what a folder with our name on it holds our own; after an error it is to be tried again.
+  Status Finish(const std::string& base_name, const std::string& path);
+  void FinishAdoptions();
   void DropPeer(const std::string& base_name);
   void SweepGone();
   std::string OwnName() const;
@@ -76,6 +79,8 @@ class SharedFolders {
   LeaseRecord lease_;
   std::vector<PeerView> views_;  // lag_us holds the time until it is asked for
   std::map<std::string, std::unique_ptr<PeerLog>> peers_;  // by "node-epoch"
+  std::map<std::string, std::string> unfinished_;          // adoptions, the same names to paths
+  std::set<std::string> behind_;                           // adopted folders that lack erasures
   bool only_reads_ = false;                                // set before the first step
   std::atomic<bool> read_again_{false};
   LeaseWatch watch_;

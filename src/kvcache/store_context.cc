@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kvcache/index_log.h"
+
 namespace deepinfer {
 
 int64_t RetentionPolicy::DeadlineNs(int64_t touched_ns) const {
@@ -13,6 +15,12 @@ uint64_t RetentionPolicy::BucketOf(int64_t deadline_ns) const {
   if (deadline_ns == kNoDeadlineNs) return kNoBucket;
   const int64_t width_ns = bucket_hours * kNsPerHour;
   return static_cast<uint64_t>((deadline_ns + width_ns - 1) / width_ns * bucket_hours);
+}
+
+Result<SegmentContent> ReadOwnSegment(FileSystem* files, const SegmentInfo& info) {
+  return ReadSegment(files, info.path, info.superblock, [&] {
+    return ReadAdds(files, info.folder, static_cast<uint32_t>(info.number));
+  });
 }
 
 uint32_t SegmentTable::Add(SegmentInfo info) {

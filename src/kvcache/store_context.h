@@ -20,6 +20,7 @@
 #include "kvcache/departed_blocks.h"
 #include "kvcache/file_system.h"
 #include "kvcache/reuse_model.h"
+#include "kvcache/segment_file.h"
 #include "kvcache/store_options.h"
 #include "kvcache/tenant_keys.h"
 #include "kvcache/write_budget.h"
@@ -52,8 +53,10 @@ struct StoreCounters {
   std::atomic<int64_t> corrupt_records{0};
   std::atomic<int64_t> keyless_blocks{0};  // encrypted, and the key is not here
   std::atomic<int64_t> quarantined_segments{0};
-  std::atomic<int64_t> foreign_segments{0};  // of another version or layout; left alone
-  std::atomic<int64_t> late_blocks{0};       // not there at the deadline of their load
+  std::atomic<int64_t> foreign_segments{0};     // of another version or layout; left alone
+  std::atomic<int64_t> repaired_segments{0};    // whose superblock was made again
+  std::atomic<int64_t> damaged_log_entries{0};  // of index logs, passed over
+  std::atomic<int64_t> late_blocks{0};          // not there at the deadline of their load
   std::atomic<int64_t> expired_blocks{0};
   std::atomic<int64_t> erased_blocks{0};
   std::atomic<int64_t> removed_segments{0};
@@ -84,6 +87,10 @@ struct SegmentInfo {
   bool draining = false;  // its live records are being copied; removed when they are gone
   bool written = false;   // a writer holds it: not to be removed, whatever its state
 };
+
+// What a segment in a folder of this process holds, whatever state its superblock is in: its footer
+// tells, else its records and the log of its folder.
+Result<SegmentContent> ReadOwnSegment(FileSystem* files, const SegmentInfo& info);
 
 // Who owns a segment.
 enum class Residence : uint8_t { kGone, kOwn, kPeer };

@@ -59,24 +59,26 @@ struct Listed {
   size_t record;
 };
 
-std::vector<Listed> ListWanted(FileSystem* files, const NamespaceView& view,
-                               const std::optional<std::vector<BlockKey>>& keys) {
+// An error when a log cannot be read: it may name blocks that were erased.
+Result<std::vector<Listed>> ListWanted(FileSystem* files, const NamespaceView& view,
+                                       const std::optional<std::vector<BlockKey>>& keys) {
   std::unordered_set<BlockKey, BlockKeyHash> wanted;
   if (keys) wanted.insert(keys->begin(), keys->end());
-  std::unordered_map<std::string, std::unordered_set<uint64_t>> erased;  // by folder
+  std::unordered_map<std::string, LogErasures> erased;  // by folder
   std::unordered_set<BlockKey, BlockKeyHash> seen;
   std::vector<Listed> listed;
   for (const SegmentView& segment : view.segments) {
     if (!segment.content || segment.extension == "bad") continue;
     const auto [it, is_new] = erased.try_emplace(segment.folder);
     if (is_new) {
-      const auto log = ReadIndexLog(files, view.folder + "/" + segment.folder);
-      if (log.ok()) it->second = ErasedPlaces(*log);
+      DI_ASSIGN_OR_RETURN(const LogContent log,
+                          ReadIndexLog(files, view.folder + "/" + segment.folder));
+      it->second = LogErasures(log.entries);
     }
     for (size_t i = 0; i < segment.content->entries.size(); ++i) {
       const IndexEntry& entry = segment.content->entries[i];
       if (keys && !wanted.contains(entry.key)) continue;
-      if (it->second.contains(LogPlace(entry.segment_number, entry.page))) continue;
+      if (IsNameless(entry) || it->second.Mean(entry)) continue;
       if (seen.insert(entry.key).second) listed.push_back({&segment, i});
     }
   }
@@ -140,7 +142,7 @@ bool ExportTrailer::IsIntact() const {
 Result<ExportTotals> ExportBlocks(FileSystem* files, const NamespaceView& view,
                                   const std::optional<std::vector<BlockKey>>& keys,
                                   const std::string& path, const ExportProgress& progress) {
-  const auto listed = ListWanted(files, view, keys);
+  DI_ASSIGN_OR_RETURN(const auto listed, ListWanted(files, view, keys));
   if (listed.empty()) return NotFound("nothing to export");
   const SegmentContent& first = *listed.front().segment->content;
   const std::string part = path + ".part";

@@ -123,6 +123,11 @@ Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std:
   }
   DI_RETURN_IF_ERROR(found.status());
   if (found->size() != secret.size()) return DataCorruption(path + " is not 32 bytes");
+  // It has no checksum, and a wrong one would name other tenants.
+  if (const auto again = ReadWholeFile(files, path, kMaxTextBytes);
+      !again.ok() || *again != *found) {
+    return Unavailable(path + " reads differently each time");
+  }
   std::memcpy(secret.data(), found->data(), secret.size());
   return secret;
 }

@@ -18,6 +18,16 @@ std::string PeerTouchName(uint64_t epoch) { return fmt::format("touch-{:016x}.lo
 
 }  // namespace
 
+bool ReadTouchPage(File* file, int64_t offset, TouchPage* page) {
+  const std::span bytes(reinterpret_cast<std::byte*>(page), sizeof(TouchPage));
+  for (int tries = 0; tries < kReadTries; ++tries) {
+    const auto read = ReadUpTo(file, bytes, offset);
+    if (!read.ok() || *read < bytes.size()) return false;
+    if (page->IsIntact()) break;
+  }
+  return true;
+}
+
 void TouchLog::Note(const BlockLocation& location) {
   const std::lock_guard lock(mutex_);
   ++noted_[LogPlace(location.segment, location.record)];
@@ -93,9 +103,13 @@ void TouchLog::ReadFrom(const std::string& path,
   int64_t& offset = offsets_[path];
   TouchPage page;
   for (;; offset += kPageBytes) {
-    const auto read = (*file)->ReadAt({reinterpret_cast<std::byte*>(&page), sizeof(page)}, offset);
-    if (!read.ok() || *read < sizeof(page)) return;
-    if (!page.IsIntact()) continue;  // costs its own touches only
+    if (!ReadTouchPage(file->get(), offset, &page)) return;
+    if (!page.IsIntact()) {
+      // The last one may be on its way; of those before it a broken one costs its own touches only.
+      TouchPage next;
+      if (!ReadTouchPage(file->get(), offset + kPageBytes, &next)) return;
+      continue;
+    }
     const uint32_t minute = StoreMinute(int64_t{page.hour} * kNsPerHour);
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < page.count; ++i) {

@@ -15,6 +15,10 @@
 
 namespace deepinfer {
 
+// A page of a touch log, read again when it fails its check: it may be broken all the same. False
+// when it is not there, or not to be had.
+bool ReadTouchPage(File* file, int64_t offset, TouchPage* page);
+
 class TouchLog {
  public:
   explicit TouchLog(StoreContext* context) : context_(context) {}

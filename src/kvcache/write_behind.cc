@@ -193,22 +193,12 @@ WriteBehind::OpenSegment* WriteBehind::SegmentFor(RetentionClass retention, uint
 }
 
 Superblock WriteBehind::NewSuperblock(RetentionClass retention, uint64_t bucket_hour) {
-  const KvBlockLayout& layout = context_->options.layout;
-  Superblock superblock;
-  superblock.segment_pages = layout.segment_pages;
-  superblock.format_id = layout.format_id;
-  superblock.retention = static_cast<uint8_t>(retention);
-  superblock.num_sections = static_cast<uint8_t>(layout.sections.size());
-  superblock.record_pages = static_cast<uint16_t>(layout.record_pages());
-  superblock.capacity = static_cast<uint32_t>(layout.segment_capacity());
-  superblock.footer_pages = static_cast<uint32_t>(layout.footer_pages());
-  superblock.namespace_id = context_->options.namespace_id;
+  Superblock superblock =
+      MakeSuperblock(context_->options.layout, context_->options.namespace_id, retention);
   superblock.writer_id = target_.epoch;
   superblock.segment_number = next_segment_++;
   superblock.created_ns = static_cast<uint64_t>(context_->wall_clock->UnixNs());
   superblock.bucket_hour = bucket_hour;
-  std::ranges::copy(layout.sections, superblock.sections.begin());
-  superblock.block_tokens = layout.block_tokens;
   superblock.Seal();
   return superblock;
 }
@@ -253,7 +243,10 @@ void WriteBehind::Commit() {
     ++i;
   }
   std::vector<IndexEntry> entries;
-  for (const Uncommitted& block : group_) entries.push_back(block.entry);
+  for (const Uncommitted& block : group_) {
+    // Listed behind its erasure it would look as if it had been added again.
+    if (!IsErased(block)) entries.push_back(block.entry);
+  }
   if (const Status status = target_.log->Append(entries); !status.ok()) {
     ++context_->counters.write_errors;
     Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
@@ -336,19 +329,19 @@ void WriteBehind::EraseUnwanted(std::span<const Uncommitted> group) {
     }
   }
   if (erasures.empty()) return;
-  if (const Status status = target_.log->Append(erasures); !status.ok()) {
+  if (const Status status = target_.log->AppendErasures(erasures); !status.ok()) {
     Log(LogLevel::kWarning, "kv.index_log", {{"status", status}});
   }
 }
 
+bool WriteBehind::IsErased(const Uncommitted& block) const {
+  const std::lock_guard lock(mutex_);
+  return IsUnwanted(block.entry.key, block.entry.tenant_tag, block.serial);
+}
+
 void WriteBehind::Publish(const Uncommitted& block) {
   const BlockLocation location{block.segment, block.record};
-  bool unwanted = false;
-  {
-    const std::lock_guard lock(mutex_);
-    unwanted = IsUnwanted(block.entry.key, block.entry.tenant_tag, block.serial);
-  }
-  if (unwanted) {
+  if (IsErased(block)) {
     ++context_->counters.erased_blocks;
     context_->segments.Update(block.segment, [](SegmentInfo* info) { info->rewrite = true; });
   } else if (block.copy_of) {

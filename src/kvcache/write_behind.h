@@ -112,6 +112,7 @@ class WriteBehind {
   // In shared mode: the folder is still at its path. Otherwise everything not committed is dropped,
   // and writing goes on in a new folder as soon as there is one.
   bool HoldsFolder();
+  bool IsErased(const Uncommitted& block) const;
   bool IsUnwanted(const BlockKey& key, uint64_t tenant_tag, uint64_t serial) const;
   void EraseUnwanted(std::span<const Uncommitted> group);
   // Both take the segment out of open_. An abandoned one cannot be trusted to take more records;

@@ -92,8 +92,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckCipher(bytes);
   CheckLease(bytes);
   CheckSegment(bytes);
-  const auto entries = deepinfer::ParseIndexLog(bytes);
-  Expect(entries.size() <= size / sizeof(deepinfer::IndexEntry));
+  const auto log = deepinfer::ParseIndexLog(bytes);
+  Expect(log.num_leading <= log.entries.size());
+  const auto num_entries = static_cast<int64_t>(log.entries.size());
+  Expect(num_entries + log.num_damaged + log.num_trailing ==
+         static_cast<int64_t>((size + sizeof(deepinfer::IndexEntry) - 1) /
+                              sizeof(deepinfer::IndexEntry)));
   if (size >= sizeof(deepinfer::TouchPage)) {
     const auto page = FromBytes<deepinfer::TouchPage>(bytes);
     Expect(!page.IsIntact() || page.count <= deepinfer::kTouchesPerPage);

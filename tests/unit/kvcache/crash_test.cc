@@ -170,7 +170,8 @@ TEST(KvStoreCrash, OneFlippedByteAnywhereIsNeverServed) {
     // The zero word of the trailer is the only byte here that means nothing.
     const bool harmless = offset == layout.RecordOffset(2) + 256 + 590;
     const int64_t noticed = counters.corrupt_records + counters.quarantined_segments +
-                            counters.foreign_segments + counters.sealed_segments;
+                            counters.foreign_segments + counters.sealed_segments +
+                            counters.repaired_segments;
     EXPECT_EQ(noticed > 0, !harmless) << "offset " << offset;
   }
 }

@@ -150,7 +150,7 @@ TEST(KvFormat, SegmentsMatchTheVector) {
 }
 
 TEST(KvFormat, IndexLogsMatchTheVector) {
-  const auto entries = ParseIndexLog(Vector("index.bin"));
+  const auto entries = ParseIndexLog(Vector("index.bin")).entries;
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[1].key, Key(1));
   EXPECT_EQ(entries[1].tenant_tag, kTenant);
@@ -243,7 +243,9 @@ TEST(KvFormat, EveryFlippedBitOfTheOtherStructuresIsFound) {
   for (size_t byte = 0; byte < log.size(); ++byte) {
     auto damaged = log;
     damaged[byte] ^= std::byte{4};
-    ASSERT_EQ(ParseIndexLog(damaged).size(), byte / sizeof(IndexEntry)) << byte;
+    const ParsedLog parsed = ParseIndexLog(damaged);
+    ASSERT_EQ(parsed.num_leading, byte / sizeof(IndexEntry)) << byte;
+    ASSERT_EQ(parsed.entries.size(), log.size() / sizeof(IndexEntry) - 1) << byte;
   }
   for (size_t byte = 0; byte < touch.size(); ++byte) {
     auto damaged = touch;

@@ -350,6 +350,139 @@ TEST_F(SharedStoreTest, EntriesOfALaterVersionAreSkipped) {
   EXPECT_TRUE(b.store->context().index.Contains(NumberedKey(1, 1)));
 }
 
+TEST_F(SharedStoreTest, APeerGoesOverADamagedEntryThatStaysSo) {
+  b.store->RunPeers();
+  PublishOn(&a, 1, 3);
+  const std::string log = a.store->context().segments.List()[0].folder + "/index.log";
+  files->At(log, 64 + 60) ^= std::byte{1};
+  LetThemRun(5, {&b});
+  EXPECT_EQ(b.store->Stats().blocks, 2);
+  EXPECT_EQ(b.store->counters().damaged_log_entries, 1);
+  // What comes after it is heard as ever.
+  ASSERT_EQ(*a.store->EraseKeys(NumberedKeys(1, 1)), 1);
+  LetThemRun(1, {&b});
+  EXPECT_EQ(b.store->Stats().blocks, 1);
+}
+
+TEST_F(SharedStoreTest, APeerGoesOverALongHoleInALog) {
+  b.store->RunPeers();
+  PublishOn(&a, 1, 3);
+  LetThemRun(1, {&b});
+  // Appends that never reached the disk, longer than a read.
+  const std::string log = a.store->context().segments.List()[0].folder + "/index.log";
+  const std::vector<std::byte> hole(700'000);
+  const auto file = files->Open(log, OpenMode::kReadWrite, false);
+  ASSERT_TRUE((*file)->WriteAt(hole, 3 * 64).ok());
+  IndexEntry erase = EraseKeyEntry(NumberedKey(1, 0), wall_clock.UnixNs());
+  ASSERT_TRUE((*file)->WriteAt(AsBytes(erase), 3 * 64 + 700'032).ok());
+  LetThemRun(5, {&b});
+  EXPECT_FALSE(b.store->context().index.Contains(NumberedKey(1, 0)));
+  EXPECT_EQ(b.store->Stats().blocks, 2);
+}
+
+TEST_F(SharedStoreTest, AnErasureBehindAnAppendThatFailedReachesPeers) {
+  PublishOn(&a, 1, 3);
+  LetThemRun(3, {&a, &b});
+  const std::string log = a.store->context().segments.List()[0].folder + "/index.log";
+  files->set_fault([&](const std::string& operation, const std::string& path) {
+    return operation == "sync" && path == log ? Unavailable("EIO") : OkStatus();
+  });
+  PublishOn(&a, 2, 3);
+  LetThemRun(1, {&b});
+  EXPECT_EQ(LoadOn(&b, 2, 3), 3);  // has read what a gave up
+  files->set_fault(nullptr);
+  ASSERT_TRUE(a.store->EraseKeys(NumberedKeys(1, 3)).ok());
+  LetThemRun(1, {&b});
+  EXPECT_EQ(LoadOn(&b, 1, 3), 0);
+}
+
+TEST_F(SharedStoreTest, AnErasureByAnOwnerWhoseFolderWasAdoptedHolds) {
+  PublishOn(&a, 1, 5);
+  LetThemRun(5, {&a, &b});
+  a.store.swap(store);  // asleep
+  LetThemRun(120, {&b});
+  ASSERT_EQ(b.store->counters().adopted_folders, 1);
+  a.store.swap(store);
+  // It does not know yet that the log it writes to is not the one that is read.
+  ASSERT_EQ(*a.store->EraseKeys(NumberedKeys(1, 5)), 5);
+  PublishOn(&a, 2, 1);
+  ASSERT_EQ(a.store->counters().fenced, 1);
+  PublishOn(&a, 2, 1);
+  for (int second = 0; second < 5; ++second) {
+    LetThemRun(1, {&a, &b});
+    EXPECT_EQ(LoadOn(&a, 1, 5), 0);
+  }
+  EXPECT_EQ(LoadOn(&b, 1, 5), 0);
+  EXPECT_EQ(LoadOn(&b, 2, 1), 1);
+}
+
+TEST_F(SharedStoreTest, ANewProcessBelievesAnErasureThatADeadOwnerNeverHeardOf) {
+  PublishRequest request;
+  request.tenant_tag = 7;
+  PublishOn(&b, 1, 6, request);
+  PublishOn(&b, 2, 6);
+  LetThemRun(3, {&a, &b});
+  const auto hung = b.Hang();
+  ASSERT_EQ(*a.store->EraseTenant(7), 6);
+  c.Open(this);
+  for (int second = 0; second < 5; ++second) {
+    LetThemRun(1, {&a, &c});
+    EXPECT_EQ(LoadOn(&c, 1, 6), 0);
+  }
+  EXPECT_EQ(LoadOn(&c, 2, 6), 6);
+  // What the tenant stores later is served.
+  b.Open(this);
+  LetThemRun(1, {&a, &b, &c});
+  PublishOn(&b, 1, 6, request);
+  LetThemRun(3, {&a, &b, &c});
+  EXPECT_EQ(LoadOn(&c, 1, 6), 6);
+}
+
+TEST_F(SharedStoreTest, AnAdoptionThatMeetsABadMomentIsFinishedLater) {
+  PublishOn(&a, 1, 20);
+  LetThemRun(5, {&a, &b});
+  const auto hung = a.Hang();
+  files->set_fault([](const std::string& operation, const std::string& path) {
+    const bool adopting = path.find(".adopted-by-") != std::string::npos;
+    return adopting && operation == "read" && path.ends_with("index.log")
+               ? Unavailable("a bad moment")
+               : OkStatus();
+  });
+  LetThemRun(120, {&b});
+  EXPECT_EQ(b.store->counters().adopted_folders, 1);
+  EXPECT_EQ(b.store->context().segments.num_own(), 0);
+  EXPECT_EQ(LoadOn(&b, 1, 20), 20);  // still as those of a peer
+  files->set_fault(nullptr);
+  LetThemRun(11, {&b});
+  EXPECT_EQ(b.store->context().segments.num_own(), 2);
+  EXPECT_EQ(LoadOn(&b, 1, 20), 20);
+}
+
+TEST_F(SharedStoreTest, APageOfTouchesThatIsHalfVisibleIsReadWhenItIsWhole) {
+  PublishOn(&a, 1, 4);
+  PublishOn(&a, 2, 8);
+  a.store->Flush(true);
+  LetThemRun(1, {&b});
+  clock.Advance(100 * int64_t{3600} * kUsPerSecond);
+  wall_clock.AdvanceHours(100);
+  b.store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
+  (void)b.store->RunJanitor();
+  std::string touches;
+  for (const std::string& path : files->Paths()) {
+    if (path.find("/touch-") != std::string::npos) touches = path;
+  }
+  files->At(touches, 40) ^= std::byte{1};
+  (void)a.store->RunJanitor();  // looks too early
+  files->At(touches, 40) ^= std::byte{1};
+  clock.Advance(81 * int64_t{3600} * kUsPerSecond);
+  wall_clock.AdvanceHours(81);
+  for (int round = 0; round < 4; ++round) {
+    (void)a.store->RunJanitor();
+    a.store->Flush(false);
+  }
+  EXPECT_EQ(LoadOn(&a, 1, 4), 4);
+}
+
 TEST_F(SharedStoreTest, ATornTailOfALogIsReadWhenItIsWhole) {
   b.store->RunPeers();
   PublishOn(&a, 1, 3);

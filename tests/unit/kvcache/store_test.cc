@@ -390,6 +390,7 @@ TEST_F(KvStoreTest, FilesInQuarantineLeaveAfterTheLongestLifeOfAClassIfThatEnds)
   const std::string path = SegmentPaths().at(0);
   const std::string bad = path.substr(0, path.rfind('.')) + ".bad";
   files->At(path, 64) ^= std::byte{1};
+  files->At(path, options.layout.footer_offset() + kPageBytes - 1) ^= std::byte{1};
   const auto stays = [&] {
     PassHours(2);
     store->RunJanitor();
