@@ -1,5 +1,7 @@
 #include "base/process_stats.h"
 
+#include <time.h>
+
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -41,6 +43,12 @@ int64_t ParseAvailableMemory(std::string_view meminfo_text) {
 }
 
 int64_t ReadAvailableMemory() { return ParseAvailableMemory(ReadAll("/proc/meminfo")); }
+
+int64_t ThreadCpuNs() {
+  timespec time{};
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0) return 0;
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
 
 CpuTimes ReadCpuTimes() {
   CpuTimes times;

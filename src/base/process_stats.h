@@ -31,6 +31,9 @@ struct CpuTimes {
   int64_t waiting_ns = 0;  // ready to run, while something else had the CPU
 };
 
+// CPU time of the calling thread since its start.
+int64_t ThreadCpuNs();
+
 // Of this process; zeros where the kernel does not count.
 CpuTimes ReadCpuTimes();
 

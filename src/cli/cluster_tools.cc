@@ -127,6 +127,11 @@ Status StartAll(const ClusterUpOptions& options, const fs::path& model, uint16_t
   gateway.endpoint = "http://" + options.host + ":" + std::to_string(port);
   gateway.arguments = {"gateway",    model.string(), "--host",
                        options.host, "--port",       std::to_string(port)};
+  if (!options.kv_dir.empty()) {
+    // So that prefixes of an earlier gateway are found again.
+    gateway.arguments.insert(gateway.arguments.end(),
+                             {"--kv-dir", fs::absolute(options.kv_dir).string()});
+  }
   if (options.registry.empty()) {
     gateway.arguments.insert(
         gateway.arguments.end(),

@@ -104,6 +104,7 @@ Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(std::vector<std::s
   DI_ASSIGN_OR_RETURN(const std::filesystem::path dir, parsed.model.ModelDir());
   DI_RETURN_IF_ERROR(parsed.Finish(dir));
   DI_ASSIGN_OR_RETURN(embedded->server_, Server::Start(parsed.server, &embedded->progress_));
+  embedded->serving_.model_revision = parsed.model_revision;
   DI_RETURN_IF_ERROR(LoadAndAttach(
       dir,
       [&parsed](const std::filesystem::path& from, LoadProgress* progress, Serving* serving) {

@@ -68,14 +68,20 @@ Result<std::unique_ptr<Worker>> LoadInProcessWorker(const std::filesystem::path&
   DI_ASSIGN_OR_RETURN(parts->cache, flags.kv.Open(*model, dir, clock));
   EngineOptions options = flags.engine;
   options.sampling_pool = bundle.pool.get();
+  if (flags.kv_memory_bytes > 0) {
+    options.kv_cache_tokens =
+        flags.kv_memory_bytes / model->layout().block_bytes * int64_t{kBlockTokens};
+    if (options.kv_cache_tokens == 0) return InvalidRequest("--kv-memory holds not even one block");
+  }
   // Drafts are the decoder's.
   if (flags.part == ModelPart::kEncoder) options.speculation.enabled = false;
   DI_ASSIGN_OR_RETURN(options.step_time_file,
                       StepTimeFile(dir, flags.perf_curve_dir, bundle_options, bundle));
   DI_ASSIGN_OR_RETURN(auto engine, Engine::Create(model, options, clock, bundle.grammars.get(),
                                                   parts->cache->store.get()));
-  auto worker = std::make_unique<InProcessWorker>(model_name, model, std::move(engine), role,
-                                                  SharedRoot(*parts->cache));
+  auto worker =
+      std::make_unique<InProcessWorker>(model_name, model, std::move(engine), role,
+                                        SharedRoot(*parts->cache), parts->cache->weights_hash);
   const LoadReport load = worker->Load();
   // Benchmark drivers search for this line, also on a CPU.
   fmt::print(stderr, "GPU KV cache size: {} tokens\n", load.kv_capacity_tokens);

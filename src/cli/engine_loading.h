@@ -19,6 +19,8 @@ namespace deepinfer {
 struct EngineParts {
   ModelBundle bundle;
   std::unique_ptr<KvCache> cache;
+
+  bool owns_devices() const { return bundle.model != nullptr; }
 };
 
 // The worker borrows parts and clock. Errors are those of ModelBundle::Load, KvFlags::Open and

@@ -2,15 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 
-#include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/effective_config.h"
 #include "cli/registry_flags.h"
@@ -37,7 +34,9 @@ class GatewayCommand final : public Command {
     registry_.RegisterGateway(app_);
     tls_.Register(app_);
     app_->footer(
-        "MODEL is needed for its tokenizer; weights are not read.\n"
+        "MODEL is needed for its tokenizer; weights are not read. Gateways with one --kv-dir find\n"
+        "the prefixes and the turns with tool calls that any of them, or a start before, has "
+        "sent.\n"
         "Example:\n"
         "  deepinfer gateway MODEL --worker 10.0.0.7:9100 --worker 10.0.0.8:9100\n"
         "  deepinfer gateway MODEL --registry 10.0.0.1:2379");
@@ -63,10 +62,9 @@ class GatewayCommand final : public Command {
     progress->Set(LoadPhase::kTokenizer, 0, 0);
     DI_ASSIGN_OR_RETURN(s->engine.bundle.tokenizer, Tokenizer::Load(dir));
     DI_ASSIGN_OR_RETURN(s->special, SpecialTokens::Resolve(*s->engine.bundle.tokenizer));
-    // Scopes of one gateway need only differ from those of others.
-    const std::array<uint64_t, 4> random = {NewIncarnation(), NewIncarnation(), NewIncarnation(),
-                                            NewIncarnation()};
-    std::memcpy(s->cache_secret.data(), random.data(), s->cache_secret.size());
+    DI_ASSIGN_OR_RETURN(const KvIdentity identity, flags_.kv.Identity());
+    s->cache_secret = identity.secret;
+    s->replay_folder = identity.replay_folder;
     progress->Set(LoadPhase::kWarmup, 0, 0);
     const uint64_t incarnation = NewIncarnation();
     RemoteWorkerOptions link;

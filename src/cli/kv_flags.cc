@@ -21,6 +21,8 @@ namespace {
 constexpr const char* kNoStore = "none";
 constexpr int64_t kMostMb = int64_t{1} << 40;
 constexpr int64_t kMostHours = 24 * 3650;
+// Without a store digests are only told to clients, and nothing remembers them: a second or two.
+constexpr int64_t kQuicklyDigestedBytes = int64_t{2} << 30;
 
 // A name in the names of folders.
 std::string CheckNodeName(const std::string& name) {
@@ -49,6 +51,8 @@ Result<ModelFiles> DigestModelFiles(const Model& model, const fs::path& model_di
 }
 
 }  // namespace
+
+std::string ReplayFolderIn(const std::string& dir) { return dir + "/replay"; }
 
 std::string UserKvDir() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
@@ -133,6 +137,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   DI_ASSIGN_OR_RETURN(cache->secret, LoadOrCreateSecret(cache->files.get(), dir));
   DI_ASSIGN_OR_RETURN(const ModelFiles files,
                       DigestModelFiles(model, model_dir, dir + "/v1/file-digests"));
+  cache->weights_hash = BlockKey{files.weights}.Hex();
   const KvNamespace space = MakeKvNamespace(model, files);
   KvStoreOptions o;
   o.dir = dir;
@@ -153,6 +158,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.direct_io = direct_io_ == "auto";
   DI_ASSIGN_OR_RETURN(cache->store,
                       KvStore::Open(o, cache->files.get(), clock, &cache->wall_clock));
+  if (!cache->store->read_only()) cache->replay_folder = ReplayFolderIn(dir);
   Log(LogLevel::kInfo, "kv.opened",
       {{"dir", dir},
        {"namespace", BlockKey{o.namespace_id}.Hex().substr(0, 16)},
@@ -163,6 +169,22 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
        {"block_bytes", o.layout.record_bytes()},
        {"reads", cache->store->Stats().read_backend}});
   return cache;
+}
+
+Result<KvIdentity> KvFlags::Identity() const {
+  KvIdentity identity;
+  if (dir_.empty() || dir_ == kNoStore) {
+    DI_ASSIGN_OR_RETURN(identity.secret, RandomSecret());
+    return identity;
+  }
+  const std::string dir = fs::absolute(dir_).string();
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error) return Unavailable("cannot make the folder " + dir + ": " + error.message());
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
+  DI_ASSIGN_OR_RETURN(identity.secret, LoadOrCreateSecret(files.get(), dir));
+  identity.replay_folder = ReplayFolderIn(dir);
+  return identity;
 }
 
 Result<std::unique_ptr<KvCache>> KvFlags::Open(const Model& model, const fs::path& model_dir,
@@ -182,6 +204,10 @@ Result<std::unique_ptr<KvCache>> KvFlags::Open(const Model& model, const fs::pat
   }
   auto cache = std::make_unique<KvCache>();
   DI_ASSIGN_OR_RETURN(cache->secret, RandomSecret());
+  if (model.checkpoint().total_bytes() <= kQuicklyDigestedBytes) {
+    DI_ASSIGN_OR_RETURN(const Sha256Digest weights, WeightsFingerprint(model.checkpoint(), ""));
+    cache->weights_hash = BlockKey{weights}.Hex();
+  }
   return cache;
 }
 

@@ -24,11 +24,23 @@ struct KvCache {
   SystemWallClock wall_clock;
   std::array<uint8_t, 32> secret{};  // of scopes and tenant tags
   std::unique_ptr<KvStore> store;
+  std::string weights_hash;   // in hexadecimal; empty: not known
+  std::string replay_folder;  // of turns that outlive the process; empty: none do
+};
+
+// What a process without an engine takes of a cache folder, so that its scopes and turns are those
+// of others with the folder.
+struct KvIdentity {
+  std::array<uint8_t, 32> secret{};
+  std::string replay_folder;
 };
 
 // deepinfer/kv in the user's cache folder, where serve keeps its store by default; "none" for a
 // user without one.
 std::string UserKvDir();
+
+// Of turns with tool calls, in a cache folder.
+std::string ReplayFolderIn(const std::string& dir);
 
 struct KvFlags {
   // default_dir: used when --kv-dir is not given; "" stands for deepinfer/kv in the user's cache
@@ -40,6 +52,9 @@ struct KvFlags {
   // there is no place to write).
   Result<std::unique_ptr<KvCache>> Open(const Model& model, const std::filesystem::path& model_dir,
                                         const Clock* clock) const;
+
+  // Of the folder that --kv-dir names; without one a secret of this process and no folder.
+  Result<KvIdentity> Identity() const;
 
   // Retention class of requests that name no lifetime.
   RetentionClass default_class() const;

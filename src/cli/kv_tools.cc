@@ -14,9 +14,11 @@
 
 #include "cli/io.h"
 #include "cli/kv_environment.h"
+#include "cli/kv_flags.h"
 #include "cli/progress_line.h"
 #include "kvcache/store_folders.h"
 #include "kvcache/store_inspector.h"
+#include "server/replay_folder.h"
 
 namespace deepinfer {
 namespace {
@@ -301,6 +303,11 @@ Status CollectKvGarbage(const std::string& dir, const KvGcOptions& options, bool
 
 Status EraseFromKvStore(const std::string& dir, const KvEraseOptions& options, bool json) {
   KvEnvironment environment;
+  if (!options.tenant.empty()) {
+    DI_ASSIGN_OR_RETURN(const auto secret, LoadOrCreateSecret(environment.files.get(), dir));
+    DI_RETURN_IF_ERROR(
+        EraseKeptTurns(ReplayFolderIn(dir), TenantTag(secret, options.tenant)).status());
+  }
   DI_ASSIGN_OR_RETURN(const auto views, InspectKvStore(environment, dir));
   int64_t erased = 0;
   if (!options.ns.empty()) {

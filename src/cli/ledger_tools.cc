@@ -120,6 +120,38 @@ Status PrintSumText(const LedgerGroup& group, const std::vector<size_t>& by,
   return OkStatus();
 }
 
+// What devices did for no request, by kind.
+Status PrintOverhead(const LedgerSum& sum, bool as_json, const OtherBooks& books) {
+  for (size_t i = 0; i < kNumOverheadKinds; ++i) {
+    const OverheadTotals& totals = sum.overhead()[i];
+    const std::string_view kind = OverheadKindName(static_cast<OverheadKind>(i));
+    if (totals.lines == 0) continue;
+    const std::string compute = FormatMoney(totals.compute);
+    const std::string operations = FormatMoney(totals.operations);
+    if (as_json) {
+      std::string text;
+      JsonWriter json(&text);
+      json.BeginObject().Field("overhead", kind).Field("lines", totals.lines);
+      json.Field("device_ns", totals.device_ns).Field("uncosted", totals.uncosted);
+      json.Field("compute", compute).Field("operations", operations);
+      if (!books.costs.empty()) json.Field("recosted", books.costs);
+      json.EndObject();
+      DI_RETURN_IF_ERROR(PrintLine(text));
+      continue;
+    }
+    DI_RETURN_IF_ERROR(PrintLine(fmt::format("overhead={}", kind)));
+    DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}", "lines", totals.lines)));
+    DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}", "uncosted", totals.uncosted)));
+    DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}", "device_ns", totals.device_ns)));
+    const std::string label = books.costs.empty() ? "" : "  recosted with " + books.costs;
+    for (const auto& [name, amount] :
+         {std::pair("compute", &compute), {"operations", &operations}}) {
+      DI_RETURN_IF_ERROR(PrintLine(fmt::format("  {:<12} {:>24}{}", name, *amount, label)));
+    }
+  }
+  return OkStatus();
+}
+
 Result<int64_t> InstantOf(const char* flag, const std::string& text, int64_t otherwise) {
   if (text.empty()) return otherwise;
   const std::optional<int64_t> instant = ParseUtc(text);
@@ -195,19 +227,20 @@ Status PrintLedgerSum(const std::string& path, const LedgerSumFlags& flags) {
     DI_RETURN_IF_ERROR(flags.json ? PrintLine(SumJson(group, options.by, books))
                                   : PrintSumText(group, options.by, books));
   }
-  return OkStatus();
+  return PrintOverhead(sum, flags.json, books);
 }
 
 Status CheckLedger(const std::string& path, bool* clean) {
   DI_ASSIGN_OR_RETURN(const std::vector<std::string> files, LedgerFiles(path));
   LedgerCheck check;
   LedgerReadStats stats;
-  const Status status = ReadLedger(
+  Status status = ReadLedger(
       files,
       [&check](const std::string& place, const std::string&, const ParsedLine& line) {
         return check.Take(place, line).Annotate(place);
       },
       &stats);
+  if (status.ok()) status = check.Finish();
   WarnOfTornLines(stats);
   *clean = status.ok();
   if (status.code() == StatusCode::kDataCorruption) return PrintLine(status.message());

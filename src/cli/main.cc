@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <clocale>
 #include <csignal>
+#include <string_view>
 
 #include "base/version.h"
 #include "cli/command.h"
@@ -12,7 +13,20 @@
 namespace deepinfer {
 namespace {
 
+// Names of one dash that other servers have, which the parser would take for single letters.
+void SpellOutShortNames(int argc, char** argv) {
+  static char parallel[] = "--parallel", tensor[] = "--tp", data[] = "--dp";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--") return;
+    if (name == "-np") argv[i] = parallel;
+    if (name == "-tp") argv[i] = tensor;
+    if (name == "-dp") argv[i] = data;
+  }
+}
+
 int Main(int argc, char** argv) {
+  SpellOutShortNames(argc, argv);
   // A reader that goes away must show as a failed write, not end the process.
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app{"DeepInfer: serve and run DeepSeek-V4.1 models.", "deepinfer"};

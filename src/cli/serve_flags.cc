@@ -54,9 +54,10 @@ void ServeFlags::Register(CLI::App* command) {
   RegisterGrammars(command);
   RegisterAccess(command);
   RegisterOperations(command);
+  RegisterLedger(command);
   RegisterAccount(command);
   RegisterLogs(command);
-  RegisterCompatibility(command);
+  compatibility_.Register(command);
 }
 
 void ServeFlags::RegisterWorker(CLI::App* command) {
@@ -65,6 +66,7 @@ void ServeFlags::RegisterWorker(CLI::App* command) {
   RegisterEngine(command);
   RegisterGrammars(command);
   kv.Register(command, "none");
+  RegisterLedger(command);
   RegisterLogs(command);
 }
 
@@ -90,6 +92,9 @@ void ServeFlags::RegisterListen(CLI::App* c) {
       ->capture_default_str();
   c->add_option("--served-model-name", served_names_,
                 "Names clients may ask for; the first is the default");
+  c->add_option("--model-revision", model_revision,
+                "Revision of the model in /version and ledger; default: that of a folder "
+                "snapshots/REVISION");
   c->add_option("--model-alias,-a,--alias", aliases_, "Further name as alias=served; may repeat");
 }
 
@@ -102,12 +107,17 @@ void ServeFlags::RegisterEngine(CLI::App* c) {
                 "Prompt rows per step")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  c->add_option("--max-num-seqs,--parallel", engine.max_num_seqs, "Requests that run at a time")
+  c->add_option("--max-num-seqs,--parallel,--max-running-requests", engine.max_num_seqs,
+                "Requests that run at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   c->add_option("--kv-cache-tokens", engine.kv_cache_tokens,
                 "Tokens of the cache pool; 0 = from memory and --max-num-seqs")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--kv-memory", kv_memory_bytes, "The same in bytes")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--kv-cache-tokens")
       ->capture_default_str();
   Choice(c, "--prefix-cache", &prefix_cache_, {"on", "off"},
          "Share the cache of prompts that begin alike");
@@ -179,6 +189,13 @@ void ServeFlags::RegisterApi(CLI::App* c) {
               "max_tokens 0 computes and keeps the prompt, on every route");
   c->add_flag("--drop-server-tools", server.chat.drop_server_tools,
               "Messages: leave out tools the service would run instead of refusing them");
+  c->add_flag("--reject-server-tools", server.chat.reject_server_tools,
+              "Responses: refuse tools the service would run instead of leaving them out");
+  c->add_flag("--deepseek-status-codes", server.hosted_status_codes,
+              "422 in place of 400 for values that are refused");
+  c->add_flag("--nonstream-whitespace-keepalive", server.whitespace_keep_alive,
+              "Answers that are not streamed begin at once, with an empty line every "
+              "--sse-ping-interval; errors behind that have status 200");
   Choice(c, "--anthropic-any", &anthropic_any_, {"force", "auto"},
          "Messages: tool_choice any forces a call, or means auto");
   Choice(c, "--anthropic-prefill", &anthropic_prefill_, {"on", "off"},
@@ -230,22 +247,26 @@ void ServeFlags::RegisterLogs(CLI::App* c) {
          "Least severe level that is logged");
 }
 
-void ServeFlags::RegisterAccount(CLI::App* c) {
+void ServeFlags::RegisterLedger(CLI::App* c) {
   c->add_option("--ledger", server.ledger_folder,
-                "Folder for one line per request; none by default");
-  c->add_option("--price-book", price_book_,
-                "Prices of tokens: id of a shipped book, a file, or none")
-      ->capture_default_str();
+                "Folder for one line per request, and for the time of devices that belongs to "
+                "none; none by default");
   c->add_option("--cost-book", cost_book_,
                 "Prices of device time, wear, traffic and operation: a file; none by default");
   c->add_option("--cost-device", cost_device_, "Device of the cost book, where it has several");
+  c->add_option("--run-id", server.run_id, "Label of the lines of this run");
+}
+
+void ServeFlags::RegisterAccount(CLI::App* c) {
+  c->add_option("--price-book", price_book_,
+                "Prices of tokens: id of a shipped book, a file, or none")
+      ->capture_default_str();
   Choice(c, "--web-pages", &web_pages_, {"auto", "on", "off"},
          "Chat page and dashboard; auto: where only this machine can reach the server");
   c->add_option("--otlp-traces-endpoint", server.traces.endpoint,
                 "Collector for traces of requests, as http://host:4318/v1/traces");
   c->add_option("--trace-file", server.traces.file,
                 "File for traces of requests in place of a collector, one export a line");
-  c->add_option("--run-id", server.run_id, "Label of the lines of this run");
 }
 
 void ServeFlags::RegisterOperations(CLI::App* c) {
@@ -287,33 +308,14 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
                 "Seconds between throughput lines of a working server; 0 = none")
       ->check(Seconds(0))
       ->capture_default_str();
-  Choice(c, "--log-requests", &log_requests_, {"off", "meta"}, "One log line per request");
+  Choice(c, "--log-requests", &log_requests_, {"off", "meta", "full"},
+         "One log line per request; full: also the texts of prompts and answers");
   c->add_flag("--debug-endpoints", server.debug_endpoints,
               "Serve /profile; needs an admin's key where keys are set");
 #ifdef DEEPINFER_TEST_HOOKS
   c->add_flag("--enable-test-hooks", server.enable_test_hooks,
               "Read the test_* body fields; loopback only");
 #endif
-}
-
-// Flags of other servers that operators carry over: harmless ones are accepted, those that would
-// mean something else are refused with the right name.
-void ServeFlags::RegisterCompatibility(CLI::App* c) {
-  const auto ignore = [&](const std::string& names, bool takes_value) {
-    CLI::Option* option = takes_value
-                              ? c->add_option(names, ignored_value_)
-                              : static_cast<CLI::Option*>(c->add_flag(names, ignored_flag_));
-    ignored_.push_back(option->group(""));
-  };
-  ignore("--reasoning-parser", true);
-  ignore("--tool-call-parser", true);
-  ignore("--tokenizer-mode", true);
-  ignore("--enable-auto-tool-choice", false);
-  ignore("--enable-prompt-tokens-details", false);
-  ignore("--enable-cache-report", false);
-  ignore("--trust-remote-code", false);
-  ignore("--enable-metrics", false);
-  c->add_option("--tp,--tensor-parallel-size", tensor_parallel_)->group("");
 }
 
 LogLevel ServeFlags::log_level() const {
@@ -352,16 +354,6 @@ Result<int64_t> ParseTtlCap(const char* which, const std::string& text) {
 }  // namespace
 
 Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
-  if (tensor_parallel_ != 1) {
-    return InvalidRequest(
-        "--tensor-parallel-size can only be 1: this model is spread by --data-parallel-size and "
-        "--expert-parallel-size");
-  }
-  for (const CLI::Option* option : ignored_) {
-    if (option->count() > 0) {
-      Log(LogLevel::kWarning, "flag.ignored", {{"flag", "--" + option->get_lnames().front()}});
-    }
-  }
   ServerOptions& s = server;
   s.served_model_names = served_names_;
   if (s.served_model_names.empty()) {
@@ -387,7 +379,6 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   scheduling.Apply(&engine);
   engine.replay = replay_ == "exact" ? ReplayMode::kExact : ReplayMode::kBounded;
   engine.async_scheduling = async_scheduling_ == "on";
-  DI_ASSIGN_OR_RETURN(engine.speculation, speculation.Options());
   s.cache.default_class = kv.default_class();
   s.cache.ttl_hours = kv.ttl_hours();
   DI_ASSIGN_OR_RETURN(s.cache.min_ttl_cap_s, ParseTtlCap("min", cache_min_ttl_cap_));
@@ -397,6 +388,8 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   grammars.max_grammar_bytes = grammar_max_mb_ << 20;
   grammars.cache_bytes = grammar_cache_mb_ << 20;
   s.chat.default_thinking = default_thinking_ == "on";
+  DI_RETURN_IF_ERROR(compatibility_.Apply(&speculation, &s));
+  DI_ASSIGN_OR_RETURN(engine.speculation, speculation.Options());
   DI_ASSIGN_OR_RETURN(s.chat.default_effort, ParseEffort(default_effort_));
   if (default_max_tokens_ > 0) s.chat.default_max_tokens = default_max_tokens_;
   s.chat.max_tokens_limit_thinking = s.chat.max_tokens_limit_plain;
@@ -426,7 +419,13 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   s.exact_replay = exact_replay_ == "on";
   s.raw_prompt_specials = raw_prompt_specials_ == "on";
   s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
-  s.log_requests = log_requests_ == "off" ? LogRequests::kOff : LogRequests::kMeta;
+  s.log_requests = log_requests_ == "off"    ? LogRequests::kOff
+                   : log_requests_ == "full" ? LogRequests::kFull
+                                             : LogRequests::kMeta;
+  if (s.log_requests == LogRequests::kFull) {
+    Log(LogLevel::kWarning, "requests.logged_in_full",
+        {{"reason", "--log-requests full: prompts and answers are in this log"}});
+  }
   s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
   if (price_book_ != "none") {
     DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));

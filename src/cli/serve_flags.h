@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "cli/compatibility_flags.h"
 #include "cli/kv_flags.h"
 #include "cli/model_flags.h"
 #include "cli/scheduling_flags.h"
@@ -14,10 +15,6 @@
 #include "cluster/gateway.h"
 #include "engine/engine.h"
 #include "server/server_options.h"
-
-namespace CLI {
-class Option;
-}
 
 namespace deepinfer {
 
@@ -45,6 +42,8 @@ struct ServeFlags {
   ModelPart part = ModelPart::kWhole;  // a worker may load one
   double drain_timeout_s = 60;
   std::string perf_curve_dir;
+  std::string model_revision;   // "": that of a snapshot folder
+  int64_t kv_memory_bytes = 0;  // of the cache pool, in place of engine.kv_cache_tokens; 0: not so
 
  private:
   void RegisterListen(CLI::App* command);
@@ -54,8 +53,8 @@ struct ServeFlags {
   void RegisterGrammars(CLI::App* command);
   void RegisterAccess(CLI::App* command);
   void RegisterOperations(CLI::App* command);
+  void RegisterLedger(CLI::App* command);
   void RegisterAccount(CLI::App* command);
-  void RegisterCompatibility(CLI::App* command);
 
   std::vector<std::string> served_names_;
   std::vector<std::string> aliases_;
@@ -94,11 +93,8 @@ struct ServeFlags {
   double tenant_budget_ = 0, tenant_burst_s_ = GatewayOptions().tenant_burst_s;
   double ping_interval_s_ = 45;
   std::string cache_min_ttl_cap_, cache_max_ttl_cap_;
-  int tensor_parallel_ = 1;
   std::string config_file_;
-  std::string ignored_value_;
-  bool ignored_flag_ = false;
-  std::vector<CLI::Option*> ignored_;
+  CompatibilityFlags compatibility_;
 };
 
 }  // namespace deepinfer

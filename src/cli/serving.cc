@@ -15,6 +15,14 @@ namespace deepinfer {
 
 namespace {
 
+// Of a model as hubs lay it out: DIR/snapshots/REVISION.
+std::string RevisionOf(const std::filesystem::path& dir) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::absolute(dir, error).lexically_normal();
+  const std::filesystem::path folder = whole.has_filename() ? whole : whole.parent_path();
+  return folder.parent_path().filename() == "snapshots" ? folder.filename().string() : "";
+}
+
 void DrainAndStop(double timeout_s, Server* server, StopSignals* signals) {
   Log(LogLevel::kInfo, "server.draining", {{"timeout_s", timeout_s}});
   const auto deadline = std::chrono::steady_clock::now() +
@@ -50,7 +58,12 @@ Status LoadAndAttach(const std::filesystem::path& dir, const LoadParts& load_par
   context.gateway = serving->gateway.get();
   context.special = serving->special;
   context.cache_secret = serving->cache_secret;
+  context.replay_folder = serving->replay_folder;
+  context.owns_devices = serving->engine.owns_devices();
   context.card.tokenizer_hash = serving->tokenizer_hash;
+  context.card.revision =
+      serving->model_revision.empty() ? RevisionOf(dir) : serving->model_revision;
+  context.card.weights_hash = serving->gateway->info().weights_hash;
   context.card.created_s = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())
                                .count();
@@ -67,6 +80,7 @@ Status LoadAllInOne(const std::filesystem::path& dir, const ServeFlags& flags,
                           progress, &serving->engine, &serving->clock));
   DI_ASSIGN_OR_RETURN(serving->special, SpecialTokens::Resolve(*serving->engine.bundle.tokenizer));
   serving->cache_secret = serving->engine.cache->secret;
+  serving->replay_folder = serving->engine.cache->replay_folder;
   std::vector<std::unique_ptr<Worker>> workers;
   workers.push_back(std::move(worker));
   serving->gateway =
@@ -82,6 +96,7 @@ Status RunServing(ServeFlags* flags, const LoadParts& load_parts) {
   StopSignals signals;
   LoadProgress progress;
   Serving serving;
+  serving.model_revision = flags->model_revision;
   DI_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server,
                       Server::Start(flags->server, &progress));
 

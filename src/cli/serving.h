@@ -25,6 +25,8 @@ struct Serving {
   SteadyClock clock;
   EngineParts engine;                      // a gateway fills the tokenizer only
   std::array<uint8_t, 32> cache_secret{};  // of scopes and tenant tags
+  std::string replay_folder;               // of turns that outlive the process; empty: none do
+  std::string model_revision;              // "": that of a snapshot folder
   SpecialTokens special;
   std::string tokenizer_hash;
   std::unique_ptr<Gateway> gateway;

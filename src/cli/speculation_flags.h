@@ -17,6 +17,8 @@ namespace deepinfer {
 class SpeculationFlags {
  public:
   void Register(CLI::App* command);
+  // 0 to 5, in place of what the flags say.
+  void SetDraftTokens(int32_t num) { options_.draft_tokens = num; }
   // invalid_request or not_found when the calibration cannot be read.
   Result<SpeculationOptions> Options() const;
 

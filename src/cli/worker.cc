@@ -8,6 +8,7 @@
 
 #include "cli/build_info.h"
 #include "cli/commands.h"
+#include "cli/effective_config.h"
 #include "cli/engine_loading.h"
 #include "cli/registry_flags.h"
 #include "cli/serve_flags.h"
@@ -15,6 +16,9 @@
 #include "cli/tls_flags.h"
 #include "cluster/session.h"
 #include "cluster/worker_service.h"
+#include "economics/ledger_writer.h"
+#include "server/overhead_log.h"
+#include "server/request_account.h"
 #include "transfer/self_test.h"
 
 namespace deepinfer {
@@ -33,7 +37,7 @@ std::string HostOf(const std::string& endpoint) {
 class WorkerCommand final : public Command {
  public:
   CLI::App* Register(CLI::App* app) override {
-    CLI::App* c = app->add_subcommand("worker", "Run an engine that gateways use");
+    CLI::App* c = app_ = app->add_subcommand("worker", "Run an engine that gateways use");
     flags_.RegisterWorker(c);
     c->add_option("--role", role_,
                   "prefill: prompts, handed over after the first token; decode: answers of prompts "
@@ -72,7 +76,8 @@ class WorkerCommand final : public Command {
     return c;
   }
 
-  int Run(const FlagOrigins&) override {
+  int Run(const FlagOrigins& origins) override {
+    flags_.server.config_hash = ConfigHash(EffectiveConfig(*app_, origins));
     const Status status = Work();
     return status.ok() ? kExitOk : ReportFailure(status);
   }
@@ -87,6 +92,7 @@ class WorkerCommand final : public Command {
     if (layers_ == "encoder") flags_.part = ModelPart::kEncoder;
     StopSignals signals;
     SteadyClock clock;
+    const int64_t began_us = clock.NowUs();
     WorkerServiceOptions options;
     options.profile = Profile();
     options.sender.transport = Transport();
@@ -106,6 +112,12 @@ class WorkerCommand final : public Command {
       return InvalidRequest("--hand-off store needs --kv-dir and --kv-shared");
     }
     DI_ASSIGN_OR_RETURN(options.sender.transport, transport.get());
+    std::unique_ptr<LedgerWriter> ledger;
+    if (!flags_.server.ledger_folder.empty()) {
+      DI_ASSIGN_OR_RETURN(ledger, LedgerWriter::Open({.folder = flags_.server.ledger_folder}));
+    }
+    std::unique_ptr<OverheadLog> overhead;
+    if (ledger) overhead = MakeOverheadLog(*worker, began_us, ledger.get());
     WorkerService service(options, worker.get(), &clock);
     std::atomic<int64_t> drain_within_us{-1};
     service.OnDrainAsked([&](int64_t within_us) {
@@ -132,6 +144,23 @@ class WorkerCommand final : public Command {
     sessions->Shutdown();
     Log(LogLevel::kInfo, "worker.stopped");
     return OkStatus();
+  }
+
+  // Requests are on the ledgers of gateways; what is left of the time of the device is on its own.
+  std::unique_ptr<OverheadLog> MakeOverheadLog(const Worker& worker, int64_t began_us,
+                                               LedgerWriter* ledger) const {
+    const ServerOptions& options = flags_.server;
+    OverheadScope scope;
+    scope.build_commit = kCommit;
+    scope.config_hash = options.config_hash;
+    scope.model_name = worker.info().model_name;
+    scope.host_id = LedgerHostName();
+    scope.role = role_;
+    if (!options.run_id.empty()) scope.run_id = options.run_id;
+    return std::make_unique<OverheadLog>(
+        std::move(scope), began_us * 1000,
+        OverheadSource{.engines = [&worker] { return std::vector{worker.Statistics()}; }},
+        options.cost_book.get(), ledger);
   }
 
   Status CheckHandOff() const {
@@ -195,6 +224,7 @@ class WorkerCommand final : public Command {
     drain.join();
   }
 
+  CLI::App* app_ = nullptr;
   ServeFlags flags_;
   RegistryFlags registry_;
   TlsFlags tls_;

@@ -220,6 +220,9 @@ GatewayCounters Gateway::counters() const {
   for (const auto& worker : *workers) {
     const LoadReport load = worker->Load();
     counters.orphans += load.orphans;
+    const HandOffCounters& h = load.hand_offs;
+    counters.leases_held +=
+        h.tickets_granted - h.tickets_released + h.pins_acquired - h.pins_released;
     counters.ready_workers += load.ready ? 1 : 0;
   }
   counters.barred_workers = static_cast<int64_t>(barred.workers);

@@ -29,7 +29,7 @@ namespace deepinfer {
 
 struct GatewayOptions {
   int32_t max_queued_requests = 1024;  // beyond: resource_exhausted (HTTP 429)
-  int32_t max_attempts = 8;            // of one request, then it fails as unavailable
+  int32_t max_attempts = 8;            // of one request, then it is put into quarantine
   // How long a request that lost its worker waits for another one to appear.
   int64_t recovery_us = 60'000'000;
   // Promised to requests that are not of the batch class: what would miss it is refused with

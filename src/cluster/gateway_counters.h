@@ -23,7 +23,8 @@ struct GatewayCounters {
   std::array<int64_t, kRequestClasses.size()> waiting{};  // here, by class
   int64_t oldest_wait_us = 0;
   int64_t ready_workers = 0;
-  int64_t orphans = 0;  // runs of lost gateways that workers have told of
+  int64_t orphans = 0;      // runs of lost gateways that workers have told of
+  int64_t leases_held = 0;  // of hand-offs between workers
   int64_t barred_workers = 0;
   int64_t barred_pairs = 0;
 };

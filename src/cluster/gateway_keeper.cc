@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "cluster/gateway.h"
 
 namespace deepinfer {
@@ -140,8 +141,14 @@ void Gateway::RetryWaiting(int64_t now_us) {
           DeadlineExceeded("the deadline of the request passed"));
       return true;
     }
-    const bool gives_up = request.num_attempts() >= static_cast<uint32_t>(options_.max_attempts) ||
-                          now_us - w.since_us > options_.recovery_us;
+    if (request.num_attempts() >= static_cast<uint32_t>(options_.max_attempts)) {
+      Log(LogLevel::kError, "request.quarantined",
+          {{"request_id", request.id()}, {"attempts", int64_t{request.num_attempts()}}});
+      End(w.request, FinishReason::kQuarantined,
+          Unavailable("the request lost as many workers as it may"));
+      return true;
+    }
+    const bool gives_up = now_us - w.since_us > options_.recovery_us;
     const Status status =
         gives_up ? Unavailable("the request lost its worker") : Dispatch(w.request);
     if (status.ok()) return true;

@@ -263,6 +263,7 @@ void HandOffReceiver::OnCommit(const wire::Commit& message, const Peer& peer) {
   if (status.ok()) {
     if (waiting.request.resume) {
       waiting.request.resume->counters.transfer_us = clock_->NowUs() - taken->reserved_us;
+      waiting.request.resume->counters.handoff_bytes += message.size_bytes();
     }
     status = waiting.start(std::move(waiting.request), *std::move(first));
   } else {

@@ -30,6 +30,7 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_encoder_only(info.encoder_only);
   hello->set_full_decoder_tail(info.full_decoder_tail);
   hello->set_hands_over_by_store(info.hands_over_by_store);
+  hello->set_weights_hash(info.weights_hash);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
   hello->set_revision(info.revision);
@@ -53,6 +54,7 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.encoder_only = hello.encoder_only();
   info.full_decoder_tail = hello.full_decoder_tail();
   info.hands_over_by_store = hello.hands_over_by_store();
+  info.weights_hash = hello.weights_hash();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();

@@ -8,7 +8,7 @@ namespace deepinfer {
 
 InProcessWorker::InProcessWorker(std::string model_name, Model* model,
                                  std::unique_ptr<Engine> engine, WorkerRole role,
-                                 std::string kv_root)
+                                 std::string kv_root, std::string weights_hash)
     : engine_(std::move(engine)) {
   info_.model_name = std::move(model_name);
   info_.numerics_id = model->numerics_id();
@@ -21,6 +21,7 @@ InProcessWorker::InProcessWorker(std::string model_name, Model* model,
   info_.kv_section_bytes = SectionBytes(model->layout());
   info_.cut_row_bytes = CutRowBytes(*model);
   info_.kv_root = std::move(kv_root);
+  info_.weights_hash = std::move(weights_hash);
   info_.encoder_only = model->options().part == ModelPart::kEncoder;
   info_.full_decoder_tail = engine_->decoder_tail() == DecoderTail::kFull;
   info_.incarnation = NewIncarnation();

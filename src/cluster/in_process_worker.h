@@ -13,7 +13,8 @@ namespace deepinfer {
 class InProcessWorker final : public Worker {
  public:
   InProcessWorker(std::string model_name, Model* model, std::unique_ptr<Engine> engine,
-                  WorkerRole role = WorkerRole::kAll, std::string kv_root = std::string());
+                  WorkerRole role = WorkerRole::kAll, std::string kv_root = std::string(),
+                  std::string weights_hash = std::string());
 
   WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;

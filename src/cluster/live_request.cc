@@ -57,6 +57,7 @@ bool LiveRequest::Trim(TokenEvent* event) const {
 
 LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* event) {
   const std::lock_guard lock(mutex_);
+  control_bytes_ += event->wire_bytes;
   // Of an attempt that was given up, or of a half that has nothing more to say.
   if (attempt != attempt_ || !running_) return Outcome::kStale;
   if (leg == Leg::kPrefill && handed_off_) return Outcome::kStale;
@@ -131,6 +132,7 @@ bool LiveRequest::End(FinishReason reason, Status status,
 RequestCounters LiveRequest::Account() const {
   RequestCounters account = counters_;
   account.queue_us += waited_us_;
+  account.control_bytes = control_bytes_;
   return account;
 }
 

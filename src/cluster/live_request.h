@@ -101,6 +101,7 @@ class LiveRequest {
   int64_t waited_us_ = 0;  // here; the account of the attempts does not know of it
   Charge charge_;
   RequestCounters counters_;
+  int64_t control_bytes_ = 0;  // of all attempts, which do not know of them
   SequenceOrigin origin_;
   Placement placement_;
   uint32_t attempt_ = 0;  // its number, which is never used again

@@ -112,6 +112,7 @@ Status RemoteWorker::Dispatch(EngineRequest request, int mode, const std::string
   submit->set_dispatch_seq(next_dispatch_seq_++);
   message.set_sender(own_incarnation_);
   message.set_target(info_.incarnation);
+  runs_[request.request_id].untold_bytes = static_cast<int64_t>(message.ByteSizeLong());
   session_->Send(std::move(message));
   return OkStatus();
 }
@@ -355,6 +356,8 @@ void RemoteWorker::OnTokens(wire::Message* message) {
         event = std::move(broken);
       }
       last = event->finish != FinishReason::kNone;
+      event->wire_bytes =
+          static_cast<int64_t>(in.ByteSizeLong()) + std::exchange(it->second.untold_bytes, 0);
       event->credit =
           std::shared_ptr<void>(nullptr, [acks = it->second.acks](void*) { acks->Done(); });
       sink = it->second.sink;

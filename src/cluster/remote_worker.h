@@ -71,6 +71,7 @@ class RemoteWorker final : public Worker {
     uint32_t attempt = 0;
     std::shared_ptr<TokenSink> sink;  // shared with the call that is under way
     std::shared_ptr<AckCounter> acks;
+    int64_t untold_bytes = 0;  // of its submission, until its first event
   };
   struct Charge {
     uint64_t seq = 0;

@@ -117,6 +117,7 @@ void ForEachCounter(C& c, F f) {
   f(c.prefill_device_ns), f(c.decode_device_ns), f(c.kv_block_ns);
   f(c.disk_read_bytes), f(c.disk_write_bytes);
   f(c.load_after_us), f(c.load_us), f(c.transfer_us);
+  f(c.cache_written_output_tokens), f(c.handoff_bytes), f(c.control_bytes);
 }
 
 template <typename S, typename F>
@@ -143,6 +144,7 @@ void ForEachValue(S& s, F f) {
   for (auto& v : s.queued_by_class) f(v);
   f(s.undelivered_events), f(s.step_max_context), f(s.attended_tokens), f(s.kiloflops);
   f(s.attention_kiloflops), f(s.expert_load_milli), f(s.flops_per_second), f(s.peak_flops);
+  f(s.unclaimed_ns), f(s.accounted_us);
 }
 
 template <typename S, typename F>

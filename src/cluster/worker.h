@@ -45,6 +45,7 @@ struct WorkerInfo {
   bool encoder_only = false;         // holds the layers below the decoder: no answers run here
   bool full_decoder_tail = false;    // all rows of a prompt run the decoder
   bool hands_over_by_store = false;  // its prompts: only to workers that share its kv_root
+  std::string weights_hash;          // of the checkpoint, in hexadecimal; empty: not known
   // Of a worker in another process.
   std::string endpoint;
   uint64_t incarnation = 0;

@@ -36,9 +36,10 @@ class CostBookReader {
     DI_RETURN_IF_ERROR(Text(root, "currency", &book_.currency_));
     // These belong to the fleet, not to a request.
     Pico of_fleet = 0;
-    for (const char* key : {"cpu_core_hour", "capex_per_device", "opex_cash_per_device_hour"}) {
+    for (const char* key : {"capex_per_device", "opex_cash_per_device_hour"}) {
       DI_RETURN_IF_ERROR(Amount(root, key, false, &of_fleet));
     }
+    DI_RETURN_IF_ERROR(Amount(root, "cpu_core_hour", false, &book_.core_hour_));
     bool is_bare = false;
     DI_RETURN_IF_ERROR(ReadDevice(root, device, &is_bare));
     DI_RETURN_IF_ERROR(ReadOperations(root, is_bare));
@@ -132,11 +133,10 @@ class CostBookReader {
     DI_ASSIGN_OR_RETURN(const std::optional<Node> network, Group(root, "network_per_gb"));
     if (!network) return OkStatus();
     DI_RETURN_IF_ERROR(CheckKeys(*network, {"client", "handoff", "store", "control"}));
-    Pico not_measured = 0;
-    for (const char* key : {"handoff", "store", "control"}) {
-      DI_RETURN_IF_ERROR(Amount(*network, key, false, &not_measured));
-    }
-    return Amount(*network, "client", false, &book_.client_gb_);
+    DI_RETURN_IF_ERROR(Amount(*network, "client", false, &book_.client_gb_));
+    DI_RETURN_IF_ERROR(Amount(*network, "handoff", false, &book_.handoff_gb_));
+    DI_RETURN_IF_ERROR(Amount(*network, "store", false, &book_.store_gb_));
+    return Amount(*network, "control", false, &book_.control_gb_);
   }
 
   Status ReadStorage(const Node& root) {
@@ -174,9 +174,13 @@ Result<CostBook> CostBook::Load(const std::string& path, const std::string& devi
 Cost CostBook::Price(const UsedResources& used) const {
   const auto part = [](PicoSum product, PicoSum unit) { return static_cast<Pico>(product / unit); };
   Cost cost;
-  cost.compute = part(PicoSum{used.device_ns} * device_hour_, kNsPerHour);
+  cost.compute =
+      part(PicoSum{used.device_ns} * device_hour_ + PicoSum{used.cpu_ns} * core_hour_, kNsPerHour);
   cost.operations = part(PicoSum{used.device_ns} * operations_hour_, kNsPerHour);
-  cost.network = part(PicoSum{used.client_bytes} * client_gb_, kBytesPerGb);
+  cost.network =
+      part(PicoSum{used.client_bytes} * client_gb_ + PicoSum{used.handoff_bytes} * handoff_gb_ +
+               PicoSum{used.store_bytes} * store_gb_ + PicoSum{used.control_bytes} * control_gb_,
+           kBytesPerGb);
   if (disk_rated_bytes_ > 0) {
     cost.storage = part(PicoSum{used.disk_write_bytes} * disk_price_, disk_rated_bytes_);
   }

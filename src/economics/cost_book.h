@@ -14,8 +14,13 @@ namespace deepinfer {
 // What a line used, as far as it was measured.
 struct UsedResources {
   int64_t device_ns = 0;
+  int64_t cpu_ns = 0;
   int64_t disk_write_bytes = 0;
+  // Over the network.
   int64_t client_bytes = 0;
+  int64_t handoff_bytes = 0;
+  int64_t store_bytes = 0;
+  int64_t control_bytes = 0;
 };
 
 struct Cost {
@@ -49,7 +54,11 @@ class CostBook {
   std::string currency_;
   Pico device_hour_ = 0;
   Pico operations_hour_ = 0;  // beside a device that is bare; what an all-in rate leaves out
+  Pico core_hour_ = 0;
   Pico client_gb_ = 0;
+  Pico handoff_gb_ = 0;
+  Pico store_gb_ = 0;
+  Pico control_gb_ = 0;
   Pico disk_price_ = 0;
   int64_t disk_rated_bytes_ = 0;  // written in its life; 0: no disk in the book
 };

@@ -10,20 +10,22 @@ namespace {
 Status Broken(const std::string& what) { return DataCorruption(what); }
 
 Status CheckTokens(const LedgerTokens& t) {
-  const std::pair<const char*, int64_t> counts[] = {{"prompt", t.prompt},
-                                                    {"cached", t.cached},
-                                                    {"computed", t.computed},
-                                                    {"replayed", t.replayed},
-                                                    {"image", t.image},
-                                                    {"cache_written", t.cache_written},
-                                                    {"generated", t.generated},
-                                                    {"reasoning", t.reasoning},
-                                                    {"content", t.content},
-                                                    {"tool", t.tool},
-                                                    {"control", t.control},
-                                                    {"drafted", t.drafted},
-                                                    {"draft_accepted", t.draft_accepted},
-                                                    {"wasted", t.wasted}};
+  const std::pair<const char*, int64_t> counts[] = {
+      {"prompt", t.prompt},
+      {"cached", t.cached},
+      {"computed", t.computed},
+      {"replayed", t.replayed},
+      {"image", t.image},
+      {"cache_written", t.cache_written},
+      {"cache_written_output", t.cache_written_output},
+      {"generated", t.generated},
+      {"reasoning", t.reasoning},
+      {"content", t.content},
+      {"tool", t.tool},
+      {"control", t.control},
+      {"drafted", t.drafted},
+      {"draft_accepted", t.draft_accepted},
+      {"wasted", t.wasted}};
   for (const auto& [name, count] : counts) {
     if (count < 0) return Broken(std::string("tokens.") + name + " is negative");
   }
@@ -34,6 +36,9 @@ Status CheckTokens(const LedgerTokens& t) {
   }
   if (t.replayed > t.computed) return Broken("replayed exceeds computed");
   if (t.cache_written > t.computed) return Broken("cache_written exceeds computed");
+  if (t.cache_written_output > t.generated + t.wasted) {
+    return Broken("cache_written_output exceeds generated");
+  }
   if (t.generated != t.reasoning + t.content + t.tool + t.control) {
     return Broken("generated is not reasoning + content + tool + control");
   }
@@ -77,10 +82,14 @@ Status CheckResources(const LedgerLine& line) {
   const std::pair<const char*, std::optional<int64_t>> used[] = {
       {"device_ns.prefill", line.resource.prefill_device_ns},
       {"device_ns.decode", line.resource.decode_device_ns},
+      {"cpu_ns", line.resource.cpu_ns},
       {"kv_block_ns", line.resource.kv_block_ns},
       {"disk_read_bytes", line.resource.disk_read_bytes},
       {"disk_write_bytes", line.resource.disk_write_bytes},
-      {"net_bytes.client", line.resource.client_bytes}};
+      {"net_bytes.client", line.resource.client_bytes},
+      {"net_bytes.handoff", line.resource.handoff_bytes},
+      {"net_bytes.store", line.resource.store_bytes},
+      {"net_bytes.control", line.resource.control_bytes}};
   for (const auto& [name, amount] : used) {
     if (amount.value_or(0) < 0) return Broken(std::string("resource.") + name + " is negative");
   }
@@ -136,9 +145,43 @@ Status LedgerCheck::CheckRevenue(const LedgerLine& line) {
   return OkStatus();
 }
 
+Status LedgerCheck::TakeOverhead(const OverheadRecord& record) {
+  if (record.device_ns < 0) return Broken("device_ns is negative");
+  if (record.requests_ns < 0) return Broken("requests_ns is negative");
+  DeviceLines& device = devices_[{record.scope.process, record.device}];
+  claimed_ns_ += record.requests_ns;
+  if (record.kind == OverheadKind::kProbe) {
+    device.probes_ns += record.device_ns;
+    return OkStatus();
+  }
+  const int64_t probes_ns = std::exchange(device.probes_ns, 0);
+  if (record.wall_ns() + probes_ns != record.to_ns - record.from_ns) {
+    return Broken("device_ns, requests_ns and those of probes are not the time from from to to");
+  }
+  if (device.until_ns != 0 && record.from_ns != device.until_ns) {
+    return Broken("time_ns.from is not the end of the line before");
+  }
+  device.until_ns = record.to_ns;
+  device.has_begin = device.has_begin || record.kind == OverheadKind::kStartup;
+  device.has_end = record.is_last;
+  return OkStatus();
+}
+
+Status LedgerCheck::Finish() const {
+  for (const auto& [name, device] : devices_) {
+    if (!device.has_begin || !device.has_end) return OkStatus();
+  }
+  if (devices_.empty() || charged_ns_ == claimed_ns_) return OkStatus();
+  return Broken("the lines of requests have " + std::to_string(charged_ns_) +
+                " ns of devices, those of overhead say " + std::to_string(claimed_ns_));
+}
+
 Status LedgerCheck::Take(const std::string& place, const ParsedLine& parsed) {
-  if (parsed.kind == LineKind::kOverhead || parsed.kind == LineKind::kGrade) return OkStatus();
+  if (parsed.kind == LineKind::kOverhead) return TakeOverhead(parsed.overhead);
+  if (parsed.kind == LineKind::kGrade) return OkStatus();
   const LedgerLine& line = parsed.ledger;
+  charged_ns_ +=
+      line.resource.prefill_device_ns.value_or(0) + line.resource.decode_device_ns.value_or(0);
   DI_RETURN_IF_ERROR(CheckTokens(line.tokens));
   DI_RETURN_IF_ERROR(CheckTimes(line.time));
   DI_RETURN_IF_ERROR(CheckResources(line));

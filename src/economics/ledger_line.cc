@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/json_writer.h"
+#include "economics/json_path.h"
 #include "economics/utc_time.h"
 
 namespace deepinfer {
@@ -76,7 +77,7 @@ constexpr Field kFields[] = {
     {"tokens.replayed", kInt},
     {"tokens.image", kInt},
     {"tokens.cache_written", kInt},
-    {"tokens.cache_written_output", kIntOrNull},
+    {"tokens.cache_written_output", kInt},
     {"tokens.generated", kInt},
     {"tokens.reasoning", kInt},
     {"tokens.content", kInt},
@@ -146,39 +147,28 @@ bool HasType(const json::value& value, FieldType type) {
   return false;
 }
 
-// The value at a dotted path; null pointer when a part is missing.
-const json::value* Find(const json::value& root, std::string_view path) {
-  const json::value* at = &root;
-  while (at != nullptr && !path.empty()) {
-    const std::string_view key = path.substr(0, path.find('.'));
-    path.remove_prefix(std::min(path.size(), key.size() + 1));
-    at = at->is_object() ? at->get_object().if_contains({key.data(), key.size()}) : nullptr;
-  }
-  return at;
-}
-
 // Reads fields whose presence and type were checked.
 class Reader {
  public:
   explicit Reader(const json::value& root) : root_(root) {}
 
   std::string Text(std::string_view path) const {
-    return std::string(Find(root_, path)->get_string());
+    return std::string(FindAtPath(root_, path)->get_string());
   }
   std::optional<std::string> TextOrNull(std::string_view path) const {
-    const json::value* value = Find(root_, path);
+    const json::value* value = FindAtPath(root_, path);
     if (value->is_null()) return std::nullopt;
     return std::string(value->get_string());
   }
-  int64_t Int(std::string_view path) const { return Find(root_, path)->get_int64(); }
+  int64_t Int(std::string_view path) const { return FindAtPath(root_, path)->get_int64(); }
   std::optional<int64_t> IntOrNull(std::string_view path) const {
-    const json::value* value = Find(root_, path);
+    const json::value* value = FindAtPath(root_, path);
     if (value->is_null()) return std::nullopt;
     return value->get_int64();
   }
   // As sums show it.
   std::string Shown(std::string_view path) const {
-    const json::value* value = Find(root_, path);
+    const json::value* value = FindAtPath(root_, path);
     return value->is_string() ? std::string(value->get_string()) : json::serialize(*value);
   }
 
@@ -227,6 +217,7 @@ Result<LedgerTokens> ReadTokens(const Reader& reader) {
       {"tokens.replayed", &tokens.replayed},
       {"tokens.image", &tokens.image},
       {"tokens.cache_written", &tokens.cache_written},
+      {"tokens.cache_written_output", &tokens.cache_written_output},
       {"tokens.generated", &tokens.generated},
       {"tokens.reasoning", &tokens.reasoning},
       {"tokens.content", &tokens.content},
@@ -246,10 +237,10 @@ Result<LedgerTokens> ReadTokens(const Reader& reader) {
 // Integers of a group that may be null; false then.
 Result<bool> ReadAmounts(const json::value& root, const std::string& path,
                          std::initializer_list<std::pair<const char*, Pico*>> fields) {
-  const json::value* group = Find(root, path);
+  const json::value* group = FindAtPath(root, path);
   if (group->is_null()) return false;
   for (const auto& [key, out] : fields) {
-    const json::value* value = Find(*group, key);
+    const json::value* value = FindAtPath(*group, key);
     if (value == nullptr || !value->is_int64()) {
       return Corrupt(path + "." + key, "must be an integer");
     }
@@ -283,16 +274,20 @@ LedgerResource ReadResource(const Reader& reader) {
   LedgerResource resource;
   resource.prefill_device_ns = reader.IntOrNull("resource.device_ns.prefill");
   resource.decode_device_ns = reader.IntOrNull("resource.device_ns.decode");
+  resource.cpu_ns = reader.IntOrNull("resource.cpu_ns");
   resource.kv_block_ns = reader.IntOrNull("resource.kv_block_ns");
   resource.disk_read_bytes = reader.IntOrNull("resource.disk_read_bytes");
   resource.disk_write_bytes = reader.IntOrNull("resource.disk_write_bytes");
   resource.client_bytes = reader.IntOrNull("resource.net_bytes.client");
+  resource.handoff_bytes = reader.IntOrNull("resource.net_bytes.handoff");
+  resource.store_bytes = reader.IntOrNull("resource.net_bytes.store");
+  resource.control_bytes = reader.IntOrNull("resource.net_bytes.control");
   return resource;
 }
 
 Result<LedgerLine> ReadLedgerLine(const json::value& root) {
   for (const Field& field : kFields) {
-    const json::value* value = Find(root, field.path);
+    const json::value* value = FindAtPath(root, field.path);
     if (value == nullptr) return Corrupt(field.path, "is missing");
     if (!HasType(*value, field.type)) return Corrupt(field.path, "has the wrong type");
   }
@@ -314,10 +309,10 @@ Result<LedgerLine> ReadLedgerLine(const json::value& root) {
   line.outcome.cancelled_by = reader.Text("outcome.cancelled_by");
   line.outcome.error_code = reader.TextOrNull("outcome.error_code");
   line.quality = reader.Text("outcome.quality");
-  const json::value* slo_met = Find(root, "outcome.slo_met");
+  const json::value* slo_met = FindAtPath(root, "outcome.slo_met");
   if (slo_met->is_bool()) line.slo_met = slo_met->get_bool();
-  line.qualified = Find(root, "outcome.qualified")->get_bool();
-  for (const json::value& reason : Find(root, "outcome.why_not")->get_array()) {
+  line.qualified = FindAtPath(root, "outcome.qualified")->get_bool();
+  for (const json::value& reason : FindAtPath(root, "outcome.why_not")->get_array()) {
     line.why_not.emplace_back(reason.get_string());
   }
   line.resource = ReadResource(reader);
@@ -330,7 +325,7 @@ Result<GradeLine> ReadGradeLine(const json::value& root) {
   const std::pair<std::string_view, std::string*> fields[] = {
       {"attempt_id", &grade.attempt_id}, {"checker", &grade.checker}, {"quality", &grade.quality}};
   for (const auto& [key, out] : fields) {
-    const json::value* value = Find(root, key);
+    const json::value* value = FindAtPath(root, key);
     if (value == nullptr || !value->is_string()) return Corrupt(key, "must be a string");
     *out = std::string(value->get_string());
   }
@@ -368,7 +363,7 @@ Result<ParsedLine> ParseLedgerLine(std::string_view text) {
   boost::system::error_code error;
   const json::value root = json::parse(text, error);
   if (error || !root.is_object()) return DataCorruption("not a JSON object");
-  const json::value* schema = Find(root, "schema");
+  const json::value* schema = FindAtPath(root, "schema");
   if (schema == nullptr || !schema->is_string()) return Corrupt("schema", "is missing");
   ParsedLine parsed;
   const std::string_view name(schema->get_string().data(), schema->get_string().size());
@@ -379,6 +374,7 @@ Result<ParsedLine> ParseLedgerLine(std::string_view text) {
     DI_ASSIGN_OR_RETURN(parsed.grade, ReadGradeLine(root));
   } else if (name == kOverheadSchema) {
     parsed.kind = LineKind::kOverhead;
+    DI_ASSIGN_OR_RETURN(parsed.overhead, ParseOverheadLine(text));
   } else {
     return Corrupt("schema", "is not known");
   }

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "economics/ledger_record.h"
+#include "economics/overhead_record.h"
 
 namespace deepinfer {
 
@@ -57,6 +58,7 @@ struct ParsedLine {
   LineKind kind = LineKind::kLedger;
   LedgerLine ledger;
   GradeLine grade;
+  OverheadRecord overhead;
 };
 
 // data_corruption names the field that is missing or has another type.

@@ -95,7 +95,7 @@ void WriteTokens(const LedgerTokens& tokens, JsonWriter* json) {
   json->EndObject();
   json->Field("computed", tokens.computed).Field("replayed", tokens.replayed);
   json->Field("image", tokens.image).Field("cache_written", tokens.cache_written);
-  json->Key("cache_written_output").Null();
+  json->Field("cache_written_output", tokens.cache_written_output);
   json->Field("generated", tokens.generated).Field("reasoning", tokens.reasoning);
   json->Field("content", tokens.content).Field("tool", tokens.tool);
   json->Field("control", tokens.control).Field("drafted", tokens.drafted);
@@ -139,13 +139,15 @@ void WriteResource(const LedgerResource& resource, JsonWriter* json) {
   IntOrNull("prefill", resource.prefill_device_ns, json);
   IntOrNull("decode", resource.decode_device_ns, json);
   json->EndObject();
-  Nulls({"cpu_ns"}, json);
+  IntOrNull("cpu_ns", resource.cpu_ns, json);
   IntOrNull("kv_block_ns", resource.kv_block_ns, json);
   IntOrNull("disk_read_bytes", resource.disk_read_bytes, json);
   IntOrNull("disk_write_bytes", resource.disk_write_bytes, json);
   json->Key("net_bytes").BeginObject();
   IntOrNull("client", resource.client_bytes, json);
-  Nulls({"handoff", "store", "control"}, json);
+  IntOrNull("handoff", resource.handoff_bytes, json);
+  IntOrNull("store", resource.store_bytes, json);
+  IntOrNull("control", resource.control_bytes, json);
   json->EndObject().Key("energy_mj").Null();
   json->Field("attribution", "step-share-v1").EndObject();
 }
@@ -207,13 +209,20 @@ void PriceRecord(const PriceBook& book, LedgerRecord* record) {
                                                       .generated = tokens.generated});
 }
 
+UsedResources UsedBy(const LedgerResource& resource) {
+  return {
+      .device_ns = resource.prefill_device_ns.value_or(0) + resource.decode_device_ns.value_or(0),
+      .cpu_ns = resource.cpu_ns.value_or(0),
+      .disk_write_bytes = resource.disk_write_bytes.value_or(0),
+      .client_bytes = resource.client_bytes.value_or(0),
+      .handoff_bytes = resource.handoff_bytes.value_or(0),
+      .store_bytes = resource.store_bytes.value_or(0),
+      .control_bytes = resource.control_bytes.value_or(0)};
+}
+
 void CostRecord(const CostBook& book, LedgerRecord* record) {
-  const LedgerResource& used = record->resource;
   record->cost_book = book.id();
-  record->cost = book.Price(
-      {.device_ns = used.prefill_device_ns.value_or(0) + used.decode_device_ns.value_or(0),
-       .disk_write_bytes = used.disk_write_bytes.value_or(0),
-       .client_bytes = used.client_bytes.value_or(0)});
+  record->cost = book.Price(UsedBy(record->resource));
 }
 
 std::string FormatLedgerLine(const LedgerRecord& record) {

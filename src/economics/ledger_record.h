@@ -17,7 +17,6 @@ namespace deepinfer {
 
 inline constexpr std::string_view kLedgerSchema = "deepinfer.ledger.v1";
 inline constexpr std::string_view kGradeSchema = "deepinfer.grade.v1";
-inline constexpr std::string_view kOverheadSchema = "deepinfer.overhead.v1";
 
 struct LedgerIds {
   std::string attempt_id;  // 32 hex digits, unique per line
@@ -67,6 +66,7 @@ struct LedgerTokens {
   int64_t replayed = 0;
   int64_t image = 0;
   int64_t cache_written = 0;
+  int64_t cache_written_output = 0;
   int64_t generated = 0;
   int64_t reasoning = 0;
   int64_t content = 0;
@@ -89,11 +89,18 @@ struct LedgerStream {
 struct LedgerResource {
   std::optional<int64_t> prefill_device_ns;
   std::optional<int64_t> decode_device_ns;
+  std::optional<int64_t> cpu_ns;  // of the threads that receive, render and answer
   std::optional<int64_t> kv_block_ns;
   std::optional<int64_t> disk_read_bytes;
   std::optional<int64_t> disk_write_bytes;
-  std::optional<int64_t> client_bytes;  // sent to the client
+  std::optional<int64_t> client_bytes;   // sent to the client
+  std::optional<int64_t> handoff_bytes;  // of states that moved between workers
+  std::optional<int64_t> store_bytes;    // of the persistent cache over the network
+  std::optional<int64_t> control_bytes;  // of messages between gateway and workers
 };
+
+// What it cost by a book, as far as it was measured.
+UsedResources UsedBy(const LedgerResource& resource);
 
 struct LedgerOutcome {
   int64_t http_status = 0;  // 499: the client left

@@ -38,12 +38,25 @@ std::vector<std::string> LedgerSum::GroupOf(const LedgerLine& line) const {
   return values;
 }
 
+void LedgerSum::TakeOverhead(const OverheadRecord& record) {
+  if (record.to_utc_us < options_.since_us || record.to_utc_us >= options_.until_us) return;
+  OverheadTotals& totals = overhead_[static_cast<size_t>(record.kind)];
+  ++totals.lines;
+  totals.device_ns += record.device_ns;
+  OverheadRecord costed = record;
+  if (options_.recost != nullptr) CostOverhead(*options_.recost, &costed);
+  if (!costed.cost_book) ++totals.uncosted;
+  totals.compute += costed.cost.compute;
+  totals.operations += costed.cost.operations;
+}
+
 void LedgerSum::Take(const ParsedLine& parsed) {
   if (parsed.kind == LineKind::kGrade) {
     // One checker that fails is enough, whichever line is read first.
     std::string& quality = grades_[parsed.grade.attempt_id];
     if (quality != "fail") quality = parsed.grade.quality;
   }
+  if (parsed.kind == LineKind::kOverhead) TakeOverhead(parsed.overhead);
   if (parsed.kind != LineKind::kLedger) return;
   const LedgerLine& line = parsed.ledger;
   const int64_t at = line.time.recv_utc_us;

@@ -2,6 +2,7 @@
 // Thread rule: one object, one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -56,6 +57,15 @@ struct LedgerTotals {
   void Add(const Cost& spent);
 };
 
+// Device time of no request.
+struct OverheadTotals {
+  int64_t lines = 0;
+  int64_t device_ns = 0;
+  int64_t uncosted = 0;  // lines without cost
+  PicoSum compute = 0;
+  PicoSum operations = 0;
+};
+
 struct LedgerGroup {
   std::vector<std::string> values;  // one per field of `by`
   LedgerTotals totals;
@@ -71,6 +81,9 @@ class LedgerSum {
   // Ordered by the values of the groups: equal lines give equal text, whatever their order.
   std::vector<LedgerGroup> Groups() const;
 
+  // By kind; chosen by the end of its time.
+  const std::array<OverheadTotals, kNumOverheadKinds>& overhead() const { return overhead_; }
+
  private:
   // The attempt that stands for its work id: the last one received.
   struct LastAttempt {
@@ -83,9 +96,11 @@ class LedgerSum {
   };
 
   std::vector<std::string> GroupOf(const LedgerLine& line) const;
+  void TakeOverhead(const OverheadRecord& record);
 
   LedgerSumOptions options_;
   std::map<std::vector<std::string>, LedgerTotals> groups_;
+  std::array<OverheadTotals, kNumOverheadKinds> overhead_{};
   std::map<std::string, LastAttempt> works_;
   std::map<std::string, std::string> grades_;  // attempt id -> quality, the last line wins
 };

@@ -80,6 +80,7 @@ class Engine::Waker final : public WakeUp {
 Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
                std::unique_ptr<KvMemory> memory, GrammarPool* grammars, KvStore* store)
     : clock_(clock),
+      began_us_(clock->NowUs()),
       store_(store),
       vocab_size_(model->config().vocab_size),
       max_model_len_(options.max_model_len),
@@ -240,6 +241,8 @@ EngineStatistics Engine::Statistics() const {
   const std::lock_guard lock(mutex_);
   EngineStatistics s = published_;
   s.waiting += static_cast<int32_t>(inbox_.submitted.size());
+  const bool idle = steps_known_until_us_ < 0;
+  s.accounted_us = (idle ? clock_->NowUs() : steps_known_until_us_) - began_us_;
   if (grammars_ != nullptr) s.grammars = grammars_->stats();
   return s;
 }
@@ -278,6 +281,7 @@ void Engine::Loop() {
       planned.job->number = num_jobs_++;
       planned.job->plan_us = now_us;
       planned.job->launched_us = clock_->NowUs();
+      if (num_launched_ == 0) NoteBusy();
       ++num_launched_;
       executor_.Launch(std::move(planned.job));
     }

@@ -115,10 +115,13 @@ class Engine {
   void FinishEarly(Sequence& s, FinishReason reason, Status status = OkStatus());
   // Forgets an ended sequence once its rows are out of flight.
   void Forget(Sequence& s);
+  // Before the first step behind a pause is launched.
+  void NoteBusy();
   // Makes the statistics visible to other threads.
   void Publish();
 
   const Clock* clock_;
+  const int64_t began_us_;
   const KvStore* const store_;
   const int32_t vocab_size_;
   const int32_t max_model_len_;
@@ -134,6 +137,7 @@ class Engine {
   StepExecutor executor_;
   int32_t num_launched_ = 0;  // jobs not yet processed
   int64_t num_jobs_ = 0;
+  int64_t last_step_end_us_ = 0;
 
   std::shared_ptr<Waker> waker_;
   mutable std::mutex mutex_;
@@ -144,6 +148,8 @@ class Engine {
   int64_t next_id_ = 1;
   int64_t num_unfinished_ = 0;  // requests whose last sink call has not returned
   EngineStatistics published_;
+  // Steps that began before have ended and are in published_; -1: nothing runs.
+  int64_t steps_known_until_us_ = -1;
   bool woken_ = false;
   bool draining_ = false;
   bool profiling_ = false;

@@ -180,6 +180,21 @@ bool EnsureBlocks(EngineState& state, Sequence& s, int32_t end) {
   return true;
 }
 
+namespace {
+
+// Of what is not kept nobody is told that it was.
+void NoteWritten(const EngineState& state, Sequence& s, int32_t block, bool is_new) {
+  const int32_t end = (block + 1) * kBlockTokens;
+  if (!is_new || !state.options.prefix_cache || end > s.request.cache_retention.kept_tokens) return;
+  if (end <= s.prompt_len) {
+    s.counters.cache_written_tokens += kBlockTokens;
+  } else {
+    s.counters.cache_written_output_tokens += end - std::max(s.prompt_len, end - kBlockTokens);
+  }
+}
+
+}  // namespace
+
 void PublishBlocks(EngineState& state, Sequence& s) {
   const int32_t complete = s.computed / kBlockTokens;
   if (complete <= s.cache.num_published) return;
@@ -189,12 +204,7 @@ void PublishBlocks(EngineState& state, Sequence& s) {
     const bool is_new = state.memory->blocks().Publish(s.device.block_table[static_cast<size_t>(i)],
                                                        s.cache.chain.keys()[static_cast<size_t>(i)],
                                                        s.cache.replay_gen);
-    // Of what is not kept nobody is told that it was.
-    const bool of_prompt =
-        (i + 1) * kBlockTokens <= std::min(s.prompt_len, s.request.cache_retention.kept_tokens);
-    if (is_new && of_prompt && state.options.prefix_cache) {
-      s.counters.cache_written_tokens += kBlockTokens;
-    }
+    NoteWritten(state, s, i, is_new);
     StoreBlock(state, s, i);
   }
   s.cache.num_published = complete;

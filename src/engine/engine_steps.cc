@@ -155,6 +155,7 @@ void Engine::RecordStep(const StepJob& job) {
   state_.model_use.Note(job, &st);
   st.step_max_context = job.rows.max_context;
   st.step_us += job.end_us - job.begin_us;
+  last_step_end_us_ = job.end_us;
   st.model_us += job.model_us;
   st.grammar_us += job.grammar_us;
   st.draft_us += job.draft_us + job.context_us;
@@ -233,6 +234,11 @@ void Engine::Forget(Sequence& s) {
   state_.sequences.erase(s.id);
 }
 
+void Engine::NoteBusy() {
+  const std::lock_guard lock(mutex_);
+  steps_known_until_us_ = clock_->NowUs();
+}
+
 void Engine::Publish() {
   EngineStatistics& st = state_.statistics;
   const BlockPoolStats& blocks = state_.memory->blocks().stats();
@@ -277,6 +283,8 @@ void Engine::Publish() {
   st.slots_released = state_.memory->slots().released();
   const std::lock_guard lock(mutex_);
   published_ = st;
+  steps_known_until_us_ =
+      num_launched_ == 0 ? -1 : std::max(steps_known_until_us_, last_step_end_us_);
 }
 
 }  // namespace deepinfer

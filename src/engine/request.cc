@@ -24,6 +24,8 @@ std::string_view FinishReasonName(FinishReason reason) {
       return "error";
     case FinishReason::kHandedOff:
       return "handed_off";
+    case FinishReason::kQuarantined:
+      return "quarantined";
   }
   return "error";
 }

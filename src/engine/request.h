@@ -87,6 +87,7 @@ struct RequestCounters {
   std::array<int64_t, kNumCacheTiers> cached_by_tier{};  // adds up to cached_tokens
   MissReason miss_reason = MissReason::kNone;  // of the first whole block that was not cached
   int64_t cache_written_tokens = 0;            // prompt tokens this request added to a kept tier
+  int64_t cache_written_output_tokens = 0;     // generated ones
   int64_t generated_tokens = 0;                // committed, the end token included
   int64_t drafted_tokens = 0;
   int64_t draft_accepted_tokens = 0;
@@ -103,6 +104,8 @@ struct RequestCounters {
   int64_t load_after_us = 0;     // from its submission to the begin of its load
   int64_t load_us = 0;           // of blocks from the persistent store; 0: none
   int64_t transfer_us = 0;       // from the reservation of its landing to its commit; 0: none
+  int64_t handoff_bytes = 0;     // of states that moved between workers
+  int64_t control_bytes = 0;     // of messages between gateway and workers
   // State was rebuilt from a truncated history after its image was lost (numerics.md §6).
   bool approximate_resume = false;
 };
@@ -230,6 +233,7 @@ enum class FinishReason : unsigned char {
   kGrammarError,  // the grammar of the request cannot be compiled or not be enforced
   kError,         // TokenEvent::status says why
   kHandedOff,     // EngineRequest::hand_off: another engine continues
+  kQuarantined,   // it lost too many workers to be tried again; of a gateway, never on the wire
 };
 
 std::string_view FinishReasonName(FinishReason reason);
@@ -251,13 +255,14 @@ struct TokenEvent {
   std::vector<TokenLogprobs> prompt_logprobs;  // first event only, when asked: positions 1..L-1
   FinishReason finish = FinishReason::kNone;
   int32_t stop_token_id = -1;  // the id that ended the request, if one did
-  Status status;               // not ok only with kError, kDeadline, kQueueTimeout, kGrammarError
+  Status status;  // ok but for kError, kDeadline, kQueueTimeout, kGrammarError, kQuarantined
   RequestCounters counters;
   SequenceOrigin origin;
   // Of the state after the prompt (engine/state_image.h); with kHandedOff only.
   std::vector<std::byte> image;
   int32_t image_positions = 0;
   int32_t num_cut_rows = 0;  // at the end of the image
+  int64_t wire_bytes = 0;    // of the messages that brought it here, and of the submission before
   // Held while the event waits to be sent: with too many alive the sequence is not run on.
   std::shared_ptr<void> credit;
 };

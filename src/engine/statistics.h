@@ -153,6 +153,8 @@ struct EngineStatistics {
   int64_t grammar_us = 0;     // masks and forced tokens
   GrammarPoolStats grammars;  // compilation
   int64_t step_us = 0;        // steps from begin to end: what requests have shares of
+  int64_t unclaimed_ns = 0;   // part of it that is on the account of no request
+  int64_t accounted_us = 0;   // since the engine began: every step that began before has ended
   int64_t host_us = 0;        // planning, sampling and delivery
   int64_t model_us = 0;       // forward passes
   int64_t draft_us = 0;       // drafts and their context

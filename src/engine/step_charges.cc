@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "sched/step_share.h"
@@ -30,13 +31,21 @@ int64_t WeightOf(const EngineState& state, const StepItem& item) {
 
 void ChargeStep(EngineState& state, const StepJob& job) {
   std::vector<int64_t> weights;
+  std::vector<std::string_view> names;
   weights.reserve(job.items.size());
-  for (const StepItem& item : job.items) weights.push_back(WeightOf(state, item));
-  const std::vector<int64_t> shares =
-      DivideExactly(std::max<int64_t>(0, job.end_us - job.begin_us) * kNsPerUs, weights);
+  names.reserve(job.items.size());
+  for (const StepItem& item : job.items) {
+    weights.push_back(WeightOf(state, item));
+    names.push_back(item.sequence->request.request_id);
+  }
+  const int64_t total_ns = (job.end_us - job.begin_us) * kNsPerUs;
+  const std::vector<int64_t> shares = DivideExactly(total_ns, weights, names);
+  state.statistics.unclaimed_ns += total_ns;
   for (size_t i = 0; i < shares.size(); ++i) {
     Sequence& s = *job.items[i].sequence;
     RequestCounters& counters = s.counters;
+    // The account of a request that ended while this step ran is closed.
+    if (!IsTerminal(s.state)) state.statistics.unclaimed_ns -= shares[i];
     (job.items[i].is_decode ? counters.decode_device_ns : counters.prefill_device_ns) += shares[i];
     int64_t& since_us = s.schedule.blocks_charged_us;
     if (since_us == 0) since_us = job.begin_us;

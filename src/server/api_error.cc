@@ -163,6 +163,13 @@ ApiError OverloadedError(std::string message) {
   return error;
 }
 
+ApiError QuarantinedError() {
+  ApiError error = ServeError(500, "server_error", "request_quarantined",
+                              "Several workers were lost while they ran this request");
+  error.retry_is_vain = true;
+  return error;
+}
+
 ApiError QueueTimeoutError() {
   ApiError error = OverloadedError("The request waited too long for its turn");
   error.code = "queue_timeout";

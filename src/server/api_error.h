@@ -33,6 +33,7 @@ struct ApiError {
   int64_t num_prompt_tokens = -1;    // context_length_exceeded only
   int64_t num_context_tokens = -1;   // context_length_exceeded only
   int32_t retry_after_s = -1;        // 429 and 503: value of Retry-After
+  bool retry_is_vain = false;        // x-should-retry: false
 };
 
 template <typename T>
@@ -61,5 +62,7 @@ ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_token
 // 503 `server_overloaded` and `queue_timeout`, with Retry-After.
 ApiError OverloadedError(std::string message);
 ApiError QueueTimeoutError();
+// 500 of a request that took its workers down: nobody shall send it again.
+ApiError QuarantinedError();
 
 }  // namespace deepinfer

@@ -60,6 +60,10 @@ std::string CacheTenant(const ApiKey* key) {
   return key->cache_namespace.empty() ? key->name : key->cache_namespace;
 }
 
+uint64_t CacheTenantTag(std::span<const uint8_t> secret, const ApiKey* key) {
+  return TenantTag(secret, CacheTenant(key));
+}
+
 KvScope CacheScope(std::span<const uint8_t> secret, const ApiKey* key,
                    const RequestLabels& labels) {
   const std::pair<std::string_view, const std::string*> parts[] = {
@@ -82,7 +86,7 @@ CacheRetention MakeCacheRetention(const CacheControlOptions& options,
                                   std::span<const uint8_t> secret, const ApiKey* key,
                                   const RequestLabels& labels, bool is_batch) {
   CacheRetention result;
-  result.tenant_tag = TenantTag(secret, CacheTenant(key));
+  result.tenant_tag = CacheTenantTag(secret, key);
   result.retention = ClassOf(options, key, labels, is_batch);
   result.persist = labels.prompt_cache_mode != "explicit" || labels.num_cache_breakpoints > 0;
   const int64_t longest_s =

@@ -43,6 +43,9 @@ struct CacheControlOptions {
 // requests without a key.
 std::string CacheTenant(const ApiKey* key);
 
+// The same as files and quotas name it.
+uint64_t CacheTenantTag(std::span<const uint8_t> secret, const ApiKey* key);
+
 // Requests with equal scopes may share cached prefixes: those of one tenant, narrowed by what the
 // client says about its users. secret keeps scopes from being guessed.
 KvScope CacheScope(std::span<const uint8_t> secret, const ApiKey* key, const RequestLabels& labels);

@@ -33,6 +33,9 @@ double FlopsUtilization(const Stats& s) {
   return s.peak_flops > 0 ? Share(s.flops_per_second, s.peak_flops) : kNotKnown;
 }
 
+// There is no tier in the memory of a host beside its device.
+double NoHostTier(const Stats& /*s*/) { return 0; }
+
 template <auto kMember>
 double Seconds(const Stats& s) {
   return static_cast<double>(s.*kMember) * 1e-6;
@@ -73,6 +76,8 @@ constexpr Row kGauges[] = {
      Count<&Stats::waiting_prompt_tokens, Stats>},
     {"kv_cache_usage_perc", "Used share of the KV cache, 0 to 1.", KvUsage},
     {"gpu_cache_usage_perc", "Older name of kv_cache_usage_perc.", KvUsage},
+    {"cpu_kv_cache_usage_perc", "Used share of a KV tier in host memory: there is none.",
+     NoHostTier},
     {"blocks_in_use", "KV blocks of live sequences.", Count<&Stats::blocks_used, Stats>},
     {"blocks_cached", "Idle KV blocks kept for later prompts.",
      Count<&Stats::blocks_cached, Stats>},

@@ -5,15 +5,16 @@
 #include <cstdint>
 #include <span>
 
-#include "base/sha256.h"
+#include "engine/request.h"
 #include "server/model_context.h"
 #include "server/replay_store.h"
 #include "server/response_common.h"
 
 namespace deepinfer {
 
-// Keeps such answers to a prompt. `store` outlives the sink.
-ToolTurnSink KeepToolTurns(ReplayStore* store, const Sha256Digest& scope,
+// Keeps such answers to a prompt, as long as the request lets its cache be kept. `store` outlives
+// the sink.
+ToolTurnSink KeepToolTurns(ReplayStore* store, const EngineRequest& request,
                            const SpecialTokens& special, std::span<const int32_t> prompt_ids);
 
 struct ReplayedTurns {
@@ -23,7 +24,7 @@ struct ReplayedTurns {
 
 // Puts the sampled tokens into the turns of a conversation that are known in this scope: into each
 // known turn once, and until they are more than the model's context holds.
-ReplayedTurns ReplayToolTurns(const ReplayStore& store, const Sha256Digest& scope,
+ReplayedTurns ReplayToolTurns(const ReplayStore& store, const ReplayOwner& owner,
                               const ModelContext& model, Conversation* conversation);
 
 }  // namespace deepinfer

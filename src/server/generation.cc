@@ -6,14 +6,17 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/sha256.h"
 #include "server/error_response.h"
 #include "server/output_grammar.h"
+#include "server/request_id.h"
 #include "server/request_record.h"
 #include "server/routes.h"
 #include "server/sse.h"
 #include "server/work_names.h"
+#include "text/tokenizer.h"
 
 namespace deepinfer {
 namespace {
@@ -31,6 +34,7 @@ double Millis(int64_t us) { return static_cast<double>(us) / 1000.0; }
 // What the client of a request that ended with this event is told.
 ApiError ErrorOf(const TokenEvent& event, const std::string& grammar_path) {
   if (event.finish == FinishReason::kQueueTimeout) return QueueTimeoutError();
+  if (event.finish == FinishReason::kQuarantined) return QuarantinedError();
   if (event.finish == FinishReason::kGrammarError) return GrammarError(event.status, grammar_path);
   // A cancellation nobody here asked for comes from a drain that ran out of time.
   if (event.status.ok())
@@ -124,6 +128,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::string engine_id;
     RequestCounters counters;  // of its last event
     SteadyTime last_tokens{};
+    std::vector<int32_t> logged_ids;  // with LogRequests::kFull
     bool submitted = false;
     bool ended = false;     // the engine said its last word
     bool complete = false;  // the answer needs no more of it
@@ -138,6 +143,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Stream pool.
   void SubmitAll();
   void StartStream();
+  // A whole answer whose headers go out now and whose body comes behind empty lines.
+  void StartPadding();
+  void RespondWhole(HttpResponse response);
   void OnEvent(size_t index, const TokenEvent& event);
   void NoteTimes(Choice& choice, const TokenEvent& event);
   void Feed(size_t index, const TokenEvent& event);
@@ -145,6 +153,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void SendAll(std::vector<std::string> events);
   void Fail(const ApiError& error);
   void LogFailure(const Status& status) const;
+  void LogOutput() const;
   ResponseMetrics Metrics() const;
   // Fills the record and the metrics, once.
   void Account(bool cancelled);
@@ -176,6 +185,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   int64_t num_chunks_ = 0;
   bool accounted_ = false;
   bool stream_started_ = false;
+  bool padded_ = false;
   bool answered_ = false;
   bool closed_ = false;
 };
@@ -192,19 +202,23 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
       choices_(plan_.requests.size()) {
   state_.generations.Add();
   NameWork();
+  // Engines know a choice by the attempt that the ledger names.
+  std::string attempt_id = MakeRandomHex128();
   size_t leader = 0;  // the first choice with the same prompt
   for (size_t i = 0; i < choices_.size(); ++i) {
     EngineRequest& request = plan_.requests[i];
-    choices_[i].engine_id = plan_.id + "-" + std::to_string(i);
+    choices_[i].engine_id = attempt_id + "-" + std::to_string(i);
     request.request_id = choices_[i].engine_id;
     if (request.prompt_ids != plan_.requests[leader].prompt_ids) leader = i;
     // Log-probabilities of a prompt come from a run of its own.
     const bool shares = leader != i && !request.sampling.prompt_logprobs;
     if (shares) request.branch_of = choices_[leader].engine_id;
   }
-  record_->Join();
+  // Whoever prepared the request keeps the record open.
+  DI_CHECK(record_->Join());
   record_->Update([&](RequestFacts& facts) {
     facts.generated = true;
+    facts.attempt_id = std::move(attempt_id);
     facts.model = plan_.model_name;
     facts.num_choices = static_cast<int32_t>(choices_.size());
     facts.max_tokens = plan_.requests.front().sampling.max_tokens;
@@ -231,7 +245,10 @@ void Generation::NameWork() {
 
 void Generation::Start() {
   exchange_->OnDisconnect([self = shared_from_this()] { self->OnClientGone(); });
-  queue_->Post([self = shared_from_this()] { self->SubmitAll(); });
+  queue_->Post([self = shared_from_this()] {
+    const CpuCharge charge(self->record_);
+    self->SubmitAll();
+  });
 }
 
 void Generation::OnClientGone() {
@@ -249,7 +266,10 @@ void Generation::SubmitAll() {
     const uint64_t tenant = request.cache_retention.tenant_tag;
     const Status status = gateway().Submit(
         std::move(plan_.requests[i]), [self = shared_from_this(), i](TokenEvent event) {
-          self->queue_->Post([self, i, taken = std::move(event)] { self->OnEvent(i, taken); });
+          self->queue_->Post([self, i, taken = std::move(event)] {
+            const CpuCharge charge(self->record_);
+            self->OnEvent(i, taken);
+          });
         });
     if (!status.ok()) {
       if (status.code() == StatusCode::kInvalidRequest) state_.metrics.OnValidatorGap();
@@ -267,6 +287,7 @@ void Generation::SubmitAll() {
   }
   // A refused grammar needs its status code, so the headers wait for the first event.
   if (!answered_ && plan_.stream && !has_grammar_) StartStream();
+  if (!answered_ && !plan_.stream && state_.options.whitespace_keep_alive) StartPadding();
   CloseIfEnded();
 }
 
@@ -279,9 +300,26 @@ void Generation::StartStream() {
   stream_started_ = true;
 }
 
+void Generation::StartPadding() {
+  const auto interval = state_.options.sse_ping_interval;
+  if (interval.count() > 0) exchange_->SetKeepAlive("\n", interval);
+  exchange_->StartStream(HttpResponse{});
+  padded_ = true;
+}
+
+void Generation::RespondWhole(HttpResponse response) {
+  if (!padded_) return exchange_->Respond(std::move(response));
+  // The status is out; the body still tells an error from an answer.
+  exchange_->Send(std::move(response.body));
+  exchange_->Finish();
+}
+
 void Generation::OnEvent(size_t index, const TokenEvent& event) {
   Choice& choice = choices_[index];
   NoteTimes(choice, event);
+  if (state_.options.log_requests == LogRequests::kFull) {
+    choice.logged_ids.insert(choice.logged_ids.end(), event.ids.begin(), event.ids.end());
+  }
   choice.counters = event.counters;
   if (event.finish != FinishReason::kNone) choice.ended = true;
   if (!answered_ && !choice.complete && !client_gone_.load(std::memory_order_acquire)) {
@@ -371,7 +409,7 @@ void Generation::Complete() {
       {"x-deepinfer-cached-tokens", std::to_string(plan_.answer->usage().cached_tokens)});
   response.body = plan_.answer->Body(state_.options.per_request_metrics ? &metrics : nullptr);
   record_->Update([](RequestFacts& facts) { facts.num_chunks = 1; });
-  exchange_->Respond(std::move(response));
+  RespondWhole(std::move(response));
 }
 
 void Generation::Fail(const ApiError& error) {
@@ -394,7 +432,7 @@ void Generation::Fail(const ApiError& error) {
     SendAll(std::move(events));
     exchange_->Finish();
   } else {
-    exchange_->Respond(ErrorResponse(exchange_->request(), error));
+    RespondWhole(ErrorResponse(exchange_->request(), error));
   }
 }
 
@@ -407,6 +445,16 @@ void Generation::LogFailure(const Status& status) const {
   const bool is_clients_fault = status.code() == StatusCode::kInvalidRequest;
   Log(is_clients_fault ? LogLevel::kInfo : LogLevel::kError, "request.failed",
       {{"request_id", exchange_->request().request_id}, {"status", status}});
+}
+
+void Generation::LogOutput() const {
+  if (state_.options.log_requests != LogRequests::kFull) return;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Log(LogLevel::kInfo, "request.output",
+        {{"request_id", exchange_->request().request_id},
+         {"choice", static_cast<int64_t>(i)},
+         {"text", plan_.model->context.tokenizer->Decode(choices_[i].logged_ids)}});
+  }
 }
 
 int64_t Generation::GeneratedTokens() const {
@@ -463,6 +511,9 @@ void Generation::TakeWork(RequestFacts* facts) const {
     facts->kv_block_ns += counters.kv_block_ns;
     facts->disk_read_bytes += counters.disk_read_bytes;
     facts->disk_write_bytes += counters.disk_write_bytes;
+    facts->cache_written_output_tokens += counters.cache_written_output_tokens;
+    facts->handoff_bytes += counters.handoff_bytes;
+    facts->control_bytes += counters.control_bytes;
   }
   const RequestCounters& first = choices_.front().counters;
   facts->load_after_us = first.load_after_us;
@@ -478,6 +529,7 @@ void Generation::CloseIfEnded() {
   const bool cancelled = !answered_;
   if (cancelled) finished_ = std::chrono::steady_clock::now();
   Account(cancelled);
+  LogOutput();
   const int64_t wasted =
       std::max<int64_t>(GeneratedTokens() - plan_.answer->usage().completion_tokens, 0);
   state_.metrics.OnWastedTokens(wasted);

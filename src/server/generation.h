@@ -16,7 +16,6 @@ namespace deepinfer {
 
 struct GenerationPlan {
   std::shared_ptr<const ServedModel> model;
-  std::string id;  // of the answer; the ids of the engine requests derive from it
   std::string model_name;
   std::unique_ptr<AnswerBuilder> answer;
   std::vector<EngineRequest> requests;  // one per choice; request_id is set here

@@ -41,6 +41,7 @@ struct HttpRequest {
   const ApiKey* key = nullptr;
   std::vector<HttpHeader> answer_headers;  // added to whatever answer follows
   std::shared_ptr<RequestRecord> record;
+  bool hosted_status_codes = false;  // 422 for refused values
 
   // First value of the header, compared without case; "" when absent.
   std::string_view Header(std::string_view name) const;

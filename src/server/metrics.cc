@@ -105,6 +105,8 @@ constexpr NumberRow<GatewayCounters> kGatewayGauges[] = {
      OldestWaitSeconds},
     {"gateway_workers_ready", "Workers that it reaches and whose steps come back.",
      Count<&GatewayCounters::ready_workers, GatewayCounters>},
+    {"leases_held", "States on their way between workers: room and blocks that are held for them.",
+     Count<&GatewayCounters::leases_held, GatewayCounters>},
     {"gateway_orphans", "Runs of lost gateways that this one may take over.",
      Count<&GatewayCounters::orphans, GatewayCounters>},
     {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_workers, GatewayCounters>,
@@ -183,6 +185,11 @@ struct ServerMetrics::Impl {
       MakeCounter("prefix_cache_queries_total", "Prompt tokens looked up in the cache.");
   Series<Counter> cache_hits =
       MakeCounter("prefix_cache_hits_total", "Prompt tokens found in the cache.");
+  Series<Counter> store_queries =
+      MakeCounter("external_prefix_cache_queries_total",
+                  "Prompt tokens that were not in memory, looked up in the persistent cache.");
+  Series<Counter> store_hits = MakeCounter("external_prefix_cache_hits_total",
+                                           "Prompt tokens found in the persistent cache.");
   Counters by_source =
       MakeCounters("prompt_tokens_by_source_total", "Prompt tokens by where they came from.");
   Counters tokens = MakeCounters("tokens_total", "Tokens by class of account.");
@@ -213,6 +220,8 @@ struct ServerMetrics::Impl {
       MakeHistogram("e2e_request_latency_seconds", "From request to last token.", TtftBuckets());
   Series<Histogram> queue =
       MakeHistogram("request_queue_time_seconds", "Waiting for a place.", TtftBuckets());
+  Histograms queue_stages{registry, "queue_seconds",
+                          "From request to first step, by stage: prepare, engine.", labels, compat};
   Series<Histogram> prefill =
       MakeHistogram("request_prefill_time_seconds", "Computing the prompt.", TtftBuckets());
   Series<Histogram> decode =
@@ -283,7 +292,11 @@ void ServerMetrics::OnGeneration(const RequestFacts& facts) {
   m.generation_tokens.Increment(count(facts.completion_tokens));
   m.cache_queries.Increment(count(facts.prompt_tokens));
   m.cache_hits.Increment(count(facts.cached_tokens));
-  m.by_source.Get({{"source", "local_cache_hit"}}).Increment(count(facts.cached_tokens));
+  const int64_t from_memory = facts.cached_tokens - facts.disk_tokens;
+  m.store_queries.Increment(count(facts.prompt_tokens - from_memory));
+  m.store_hits.Increment(count(facts.disk_tokens));
+  m.by_source.Get({{"source", "local_cache_hit"}}).Increment(count(from_memory));
+  m.by_source.Get({{"source", "external_kv_transfer"}}).Increment(count(facts.disk_tokens));
   m.by_source.Get({{"source", "local_compute"}}).Increment(count(facts.computed_tokens));
   m.tokens.Get({{"class", "cached"}}).Increment(count(facts.cached_tokens));
   m.tokens.Get({{"class", "computed"}}).Increment(count(facts.computed_tokens));
@@ -302,6 +315,9 @@ void ServerMetrics::OnGeneration(const RequestFacts& facts) {
   m.ttft.Observe(Seconds(facts.ttft_us));
   m.e2e.Observe(Seconds(facts.e2e_us));
   m.queue.Observe(Seconds(facts.queue_us));
+  const auto prepared = std::chrono::duration<double>(facts.admitted - facts.received).count();
+  m.queue_stages.Get({{"stage", "prepare"}}, TtftBuckets()).Observe(prepared);
+  m.queue_stages.Get({{"stage", "engine"}}, TtftBuckets()).Observe(Seconds(facts.queue_us));
   m.prefill.Observe(Seconds(facts.prefill_us));
   m.decode.Observe(Seconds(facts.decode_us));
   m.inference.Observe(Seconds(facts.prefill_us + facts.decode_us));

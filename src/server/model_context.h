@@ -30,6 +30,8 @@ struct ModelContext {
   SpecialTokens special;
   std::array<uint8_t, 32> cache_secret{};  // of scopes and tenant tags (server/cache_controls.h)
   ModelCard card;
+  std::string replay_folder;  // of turns that outlive the process; empty: none do
+  bool owns_devices = false;  // the engines of the gateway's workers are in this process
 };
 
 }  // namespace deepinfer

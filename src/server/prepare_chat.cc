@@ -46,8 +46,10 @@ ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedMod
   if (state.options.exact_replay) {
     const KvScope scope =
         CacheScope(model.context.cache_secret, http_request.key, prepared.request.labels);
+    const ReplayOwner owner{scope.digest,
+                            CacheTenantTag(model.context.cache_secret, http_request.key)};
     prepared.replayed =
-        ReplayToolTurns(state.replay, scope.digest, model.context, &prepared.request.conversation);
+        ReplayToolTurns(state.replay, owner, model.context, &prepared.request.conversation);
   }
   prepared.segments = Render(prepared.request.conversation,
                              {.add_generation_header = prepared.request.add_generation_prompt});
@@ -61,7 +63,7 @@ ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedMod
 ToolTurnSink SinkOfToolTurns(ServerState& state, const ServedModel& model,
                              const PreparedChat& prepared, const GenerationPlan& plan) {
   if (!state.options.exact_replay || !prepared.request.parsing.parse_tool_calls) return {};
-  return KeepToolTurns(&state.replay, plan.requests.front().cache_scope, model.context.special,
+  return KeepToolTurns(&state.replay, plan.requests.front(), model.context.special,
                        prepared.prompt_ids);
 }
 

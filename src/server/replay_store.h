@@ -1,5 +1,6 @@
-// The turns with tool calls that this server sampled, by who may see them and the id of a call
-// (api.md §7, exact replay). Bounded by count, bytes and age; the oldest go first.
+// The turns with tool calls that were sampled, by who may see them and the id of a call (api.md §7,
+// exact replay). In memory, bounded by count, bytes and age, the oldest go first; and in a folder
+// where there is one.
 // Thread rule: any thread. Owner: server/server_state.h.
 #pragma once
 
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/sha256.h"
+#include "server/replay_folder.h"
 
 namespace deepinfer {
 
@@ -31,11 +33,19 @@ class ReplayStore {
  public:
   explicit ReplayStore(const Clock& clock, ReplayLimits limits = {});
 
-  // One turn under the ids of all its calls.
-  void Keep(const Sha256Digest& scope, const std::vector<std::string>& call_ids,
-            std::vector<int32_t> ids);
-  // The turn that this call belongs to; null when it is not known in this scope.
-  SampledIds Find(const Sha256Digest& scope, std::string_view call_id) const;
+  // From now on turns are kept there too, and those of others are found. At most once, before
+  // anything else is called.
+  void Use(std::unique_ptr<ReplayFolder> folder);
+
+  // One turn under the ids of all its calls. persists: in the folder too; lifetime_s: there, 0 for
+  // as long as it keeps them.
+  void Keep(const ReplayOwner& owner, const std::vector<std::string>& call_ids,
+            std::vector<int32_t> ids, bool persists = true, int64_t lifetime_s = 0);
+  // The turn that this call belongs to; null when it is not known in this scope. May read a file.
+  SampledIds Find(const ReplayOwner& owner, std::string_view call_id) const;
+
+  // Waits for the folder to have what was kept so far.
+  void Flush();
 
   size_t num_ids() const;
   size_t num_bytes() const;
@@ -43,19 +53,24 @@ class ReplayStore {
  private:
   struct Entry {
     SampledIds ids;
-    int64_t kept_us = 0;
+    int64_t until_us = 0;
+    int64_t kept_utc_s = 0;  // with a folder
     size_t num_bytes = 0;
   };
 
   static std::string KeyOf(const Sha256Digest& scope, std::string_view call_id);
-  void DropOld(int64_t now_us);  // under mutex_
+  void Enter(const ReplayOwner& owner, const std::vector<std::string>& call_ids,
+             const SampledIds& ids, int64_t lives_us) const;
+  void DropOld(int64_t now_us) const;  // under mutex_
 
   const Clock& clock_;
   const ReplayLimits limits_;
+  std::unique_ptr<ReplayFolder> folder_;  // may be null
+  // What a look-up reads from the folder stays in memory like what was kept here. Under mutex_.
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::deque<std::string> order_;  // keys, the oldest first
-  size_t num_bytes_ = 0;
+  mutable std::unordered_map<std::string, Entry> entries_;
+  mutable std::deque<std::string> order_;  // keys, the oldest first
+  mutable size_t num_bytes_ = 0;
 };
 
 }  // namespace deepinfer

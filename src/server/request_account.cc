@@ -17,12 +17,6 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 constexpr std::chrono::minutes kRetryTime{15};
 constexpr size_t kMostWorks = 65536;
 
-std::string HostName() {
-  char name[256] = "";
-  if (gethostname(name, sizeof name - 1) != 0) return "unknown";
-  return name;
-}
-
 std::optional<std::string> TextOrNothing(const std::string& text) {
   if (text.empty()) return std::nullopt;
   return text;
@@ -43,6 +37,7 @@ LedgerTokens TokensOf(const RequestFacts& facts) {
   tokens.replayed = facts.replayed_tokens;
   tokens.image = facts.image_tokens;
   tokens.cache_written = facts.cache_write_tokens;
+  tokens.cache_written_output = facts.cache_written_output_tokens;
   tokens.generated = facts.completion_tokens;
   tokens.reasoning = facts.reasoning_tokens;
   tokens.tool = facts.tool_tokens;
@@ -57,12 +52,17 @@ LedgerTokens TokensOf(const RequestFacts& facts) {
 LedgerResource ResourceOf(const RequestFacts& facts) {
   LedgerResource resource;
   resource.client_bytes = static_cast<int64_t>(facts.outcome.response_bytes);
+  resource.cpu_ns = facts.cpu_ns;
+  // The persistent cache is files: what goes over the network for them is in the bytes of the disk.
+  resource.store_bytes = 0;
   if (!facts.generated) return resource;
   resource.prefill_device_ns = facts.prefill_device_ns;
   resource.decode_device_ns = facts.decode_device_ns;
   resource.kv_block_ns = facts.kv_block_ns;
   resource.disk_read_bytes = facts.disk_read_bytes;
   resource.disk_write_bytes = facts.disk_write_bytes;
+  resource.handoff_bytes = facts.handoff_bytes;
+  resource.control_bytes = facts.control_bytes;
   return resource;
 }
 
@@ -86,13 +86,19 @@ LedgerOutcome OutcomeOf(const RequestFacts& facts) {
 
 }  // namespace
 
+std::string LedgerHostName() {
+  char name[256] = "";
+  if (gethostname(name, sizeof name - 1) != 0) return "unknown";
+  return name;
+}
+
 std::string_view RevenueClassName(size_t index) {
   constexpr std::string_view kNames[kNumRevenueClasses] = {"hit", "miss", "output", "cache_write"};
   return kNames[index];
 }
 
 RequestAccount::RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger)
-    : options_(options), host_id_(HostName()), ledger_(std::move(ledger)) {}
+    : options_(options), host_id_(LedgerHostName()), ledger_(std::move(ledger)) {}
 
 void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
   if (!facts.is_accounted || (!ledger_ && !options_.price_book && !options_.cost_book)) return;
@@ -118,7 +124,7 @@ void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
 LedgerRecord RequestAccount::MakeRecord(const RequestFacts& facts, const ModelCard* card) {
   LedgerRecord record;
   LedgerIds& ids = record.ids;
-  ids.attempt_id = MakeRandomHex128();
+  ids.attempt_id = facts.attempt_id.empty() ? MakeRandomHex128() : facts.attempt_id;
   ids.request_id = facts.request_id;
   ids.work_id = WorkIdOf(facts, ids.attempt_id);
   ids.trace_id = TextOrNothing(facts.trace.trace_id);

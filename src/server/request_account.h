@@ -26,6 +26,9 @@ namespace deepinfer {
 inline constexpr size_t kNumRevenueClasses = 4;
 inline constexpr size_t kNumCostClasses = 4;  // compute, storage, network, operations
 
+// Of this machine, as lines say it.
+std::string LedgerHostName();
+
 // "hit", "miss", "output", "cache_write"
 std::string_view RevenueClassName(size_t index);
 
@@ -46,6 +49,8 @@ class RequestAccount {
   // The same of costs, without a cost book nothing.
   std::optional<std::array<PicoSum, kNumCostClasses>> spent() const;
   int64_t num_dropped_lines() const { return ledger_ ? ledger_->num_dropped() : 0; }
+  const std::string& host_id() const { return host_id_; }
+  LedgerWriter* ledger() { return ledger_.get(); }  // may be null
   // Waits until every line so far is in its file; false when the deadline came first.
   bool Flush(std::chrono::steady_clock::time_point deadline);
 

@@ -9,11 +9,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/process_stats.h"
 #include "engine/statistics.h"
 #include "server/api_keys.h"
 #include "server/http.h"
@@ -24,6 +26,7 @@ namespace deepinfer {
 // Never holds text of a prompt or an answer.
 struct RequestFacts {
   std::string request_id;
+  std::string attempt_id;  // of one that generated: engines know its choices as "<attempt_id>-<n>"
   std::string method;
   std::string route;  // canonical name; "unknown" when no route matched
   std::string key_name;
@@ -41,6 +44,8 @@ struct RequestFacts {
   TraceContext trace;
   std::string session_label;   // of the client
   std::string user_namespace;  // keyed hash of who may share cached prefixes
+
+  int64_t cpu_ns = 0;  // of the threads of the server that worked for it
 
   bool is_probe = false;  // a health check, which fails as a matter of course during a load
 
@@ -85,6 +90,9 @@ struct RequestFacts {
   int64_t kv_block_ns = 0;
   int64_t disk_read_bytes = 0;
   int64_t disk_write_bytes = 0;
+  int64_t cache_written_output_tokens = 0;
+  int64_t handoff_bytes = 0;
+  int64_t control_bytes = 0;
   int64_t load_after_us = 0;  // from the submission
   int64_t load_us = 0;        // 0: nothing was loaded
   int64_t transfer_us = 0;    // 0: no hand-off
@@ -102,6 +110,9 @@ class RequestRecord {
     change(facts_);
   }
 
+  // Any thread, at any time before the last party leaves.
+  void AddCpu(int64_t ns) { cpu_ns_.fetch_add(ns, std::memory_order_relaxed); }
+
   // The request holds a place of its key until ReleaseKey, at the latest until it completes. The
   // place is given back before the end of the answer is sent, so that a client that counts its own
   // requests is never refused.
@@ -116,15 +127,19 @@ class RequestRecord {
     }
   }
 
-  // One Leave belongs to the connection, one more to every Join.
-  void Join() {
+  // One Leave belongs to the connection, one more to every Join that succeeded: false when the last
+  // party has left.
+  bool Join() {
     std::lock_guard lock(mutex_);
+    if (parties_ == 0) return false;
     ++parties_;
+    return true;
   }
   void Leave() {
     {
       std::lock_guard lock(mutex_);
       if (--parties_ > 0) return;
+      facts_.cpu_ns = cpu_ns_.load(std::memory_order_relaxed);
     }
     ReleaseKey();
     on_complete_(facts_);
@@ -135,7 +150,31 @@ class RequestRecord {
   RequestFacts facts_;
   int parties_ = 1;
   const ApiKey* key_ = nullptr;
+  std::atomic<int64_t> cpu_ns_{0};
   std::function<void(const RequestFacts&)> on_complete_;
+};
+
+// Charges a request with what the calling thread computes while this lives, and keeps its record
+// open meanwhile.
+class CpuCharge {
+ public:
+  explicit CpuCharge(std::shared_ptr<RequestRecord> record)
+      : record_(std::move(record)), joined_(record_->Join()), begin_ns_(ThreadCpuNs()) {}
+  ~CpuCharge() {
+    if (!joined_) return;
+    record_->AddCpu(ThreadCpuNs() - begin_ns_);
+    record_->Leave();
+  }
+  CpuCharge(const CpuCharge&) = delete;
+  CpuCharge& operator=(const CpuCharge&) = delete;
+
+  // False: the request is over and nobody is left to charge.
+  bool joined() const { return joined_; }
+
+ private:
+  const std::shared_ptr<RequestRecord> record_;
+  const bool joined_;
+  const int64_t begin_ns_;
 };
 
 }  // namespace deepinfer

@@ -63,7 +63,6 @@ void HandleChatCompletions(ServerState& state, const std::shared_ptr<HttpExchang
 
   ChatResponseOptions options = MakeResponseOptions(state, *model, *prepared);
   options.on_tool_turn = SinkOfToolTurns(state, *model, *prepared, *plan);
-  plan->id = options.id;
   plan->answer = MakeChatAnswer(*model->context.tokenizer, std::move(options));
   StartGeneration(state, exchange, *std::move(plan));
 }

@@ -133,7 +133,6 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
   plan.grammar_path = prepared->grammar.path;
   plan.only_warms = common.max_tokens == 0;
   CompletionsResponseOptions options = MakeResponseOptions(state, *model, *prepared);
-  plan.id = options.id;
   plan.answer = MakeCompletionsAnswer(*model->context.tokenizer, std::move(options));
   StartGeneration(state, exchange, std::move(plan));
 }

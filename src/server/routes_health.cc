@@ -134,8 +134,11 @@ void HandleHealthGenerate(ServerState& state, const std::shared_ptr<HttpExchange
   request.sampling.max_tokens = 1;
   request.deadline_us = SteadyClock().NowUs() + kProbeDeadlineUs;
   const Status status =
-      model->context.gateway->Submit(std::move(request), [finish](const TokenEvent& event) {
+      model->context.gateway->Submit(std::move(request), [&state, finish](const TokenEvent& event) {
         if (event.finish == FinishReason::kNone) return;
+        const RequestCounters& used = event.counters;
+        state.probe.device_ns.fetch_add(used.prefill_device_ns + used.decode_device_ns,
+                                        std::memory_order_relaxed);
         finish(event.finish == FinishReason::kLength || event.finish == FinishReason::kStop);
       });
   if (!status.ok()) finish(false);

@@ -69,7 +69,6 @@ void HandleMessages(ServerState& state, const std::shared_ptr<HttpExchange>& exc
   if (!plan) return RespondError(*exchange, plan.error());
 
   MessagesFormat format = MakeFormat(state, *prepared);
-  plan->id = format.id;
   BlockAnswerOptions options =
       MakeAnswerOptions(*model, request, plan->requests.front().sampling.max_tokens);
   plan->bills_cache_writes = format.counts_cache_writes;

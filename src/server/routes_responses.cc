@@ -55,7 +55,6 @@ void HandleResponses(ServerState& state, const std::shared_ptr<HttpExchange>& ex
   format.id = MakeRandomId("resp_");
   format.created_s = NowSeconds();
   format.usage_extension = state.options.usage_extension;
-  plan->id = format.id;
   BlockAnswerOptions options;
   options.tokens.eos_token_id = model->context.gateway->info().eos_token_id;
   options.tokens.logprobs = request.logprobs;

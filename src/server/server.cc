@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "server/overhead_log.h"
 #include "server/server_handler.h"
 #include "server/server_state.h"
 #include "server/throughput_log.h"
@@ -48,9 +49,30 @@ struct Server::Impl {
   ServerHandler handler;
   std::unique_ptr<HttpServer> http;
   std::unique_ptr<ThroughputLog> throughput_log;  // under stop_mutex
+  std::unique_ptr<OverheadLog> overhead_log;      // under stop_mutex
+  const int64_t began_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                               std::chrono::steady_clock::now().time_since_epoch())
+                               .count();
   std::mutex stop_mutex;
   bool stopped = false;  // under stop_mutex
 };
+
+std::unique_ptr<OverheadLog> Server::MakeOverheadLog(Impl& impl, Gateway* gateway) {
+  ServerState& state = impl.state;
+  OverheadScope scope;
+  scope.build_commit = state.options.build_commit;
+  scope.config_hash = state.options.config_hash;
+  scope.model_name = state.options.served_model_names.front();
+  scope.host_id = state.account.host_id();
+  scope.role = WorkerRoleName(gateway->info().role);
+  if (!state.options.run_id.empty()) scope.run_id = state.options.run_id;
+  OverheadSource source;
+  source.engines = [gateway] { return gateway->Statistics(); };
+  source.probes_ns = [&state] { return state.probe.device_ns.load(std::memory_order_relaxed); };
+  const CostBook* const costs = state.options.cost_book ? &*state.options.cost_book : nullptr;
+  return std::make_unique<OverheadLog>(std::move(scope), impl.began_ns, std::move(source), costs,
+                                       state.account.ledger());
+}
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadProgress* progress) {
   DI_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(options.api_key_file, options.api_keys));
@@ -102,6 +124,15 @@ void Server::Attach(ModelContext model) {
     return form;
   };
   Gateway* const gateway = model.gateway;
+  const bool owns_devices = model.owns_devices;
+  if (state->options.exact_replay && !model.replay_folder.empty()) {
+    auto folder = ReplayFolder::Open({.folder = model.replay_folder});
+    if (folder.ok()) {
+      state->replay.Use(*std::move(folder));
+    } else {
+      Log(LogLevel::kWarning, "replay.no_folder", {{"status", folder.status()}});
+    }
+  }
   served->context = std::move(model);
   state->SetModel(std::move(served));
   {
@@ -110,6 +141,9 @@ void Server::Attach(ModelContext model) {
     if (!impl_->stopped && interval.count() > 0) {
       impl_->throughput_log =
           std::make_unique<ThroughputLog>(interval, [gateway] { return gateway->Statistics(); });
+    }
+    if (!impl_->stopped && owns_devices && state->account.ledger() != nullptr) {
+      impl_->overhead_log = MakeOverheadLog(*impl_, gateway);
     }
   }
   Log(LogLevel::kInfo, "server.ready",
@@ -146,6 +180,7 @@ void Server::Stop() {
   impl_->state.generations.WaitZero();
   impl_->state.stream_pool.Stop();
   impl_->throughput_log.reset();
+  impl_->overhead_log.reset();
   if (impl_->state.traces) impl_->state.traces->Stop();
   // A disk that hangs must not keep the process.
   if (!impl_->state.account.Flush(std::chrono::steady_clock::now() + kFlushTime)) {

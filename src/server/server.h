@@ -13,6 +13,8 @@
 
 namespace deepinfer {
 
+class OverheadLog;
+
 class Server {
  public:
   // Listens before it returns; until Attach every model route answers 503 "Loading model" with
@@ -45,6 +47,7 @@ class Server {
 
  private:
   struct Impl;
+  static std::unique_ptr<OverheadLog> MakeOverheadLog(Impl& impl, Gateway* gateway);
   explicit Server(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

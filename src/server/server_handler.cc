@@ -69,6 +69,7 @@ void LogRequest(const RequestFacts& facts) {
   const LogLevel level = is_notable ? LogLevel::kInfo : LogLevel::kDebug;
   Log(level, "request",
       {{"request_id", facts.request_id},
+       {"attempt_id", facts.attempt_id},
        {"route", facts.route},
        {"key_name", facts.key_name},
        {"status", facts.cancelled ? 499 : facts.outcome.status},
@@ -125,11 +126,19 @@ void NoteBody(const ServerState& state, const HttpRequest& request) {
   request.record->Update([&](RequestFacts& facts) { facts.body_hash = std::move(hash); });
 }
 
+// Only where the operator asked for it: it holds what people wrote.
+void LogBody(const ServerState& state, const HttpRequest& request) {
+  if (state.options.log_requests != LogRequests::kFull || !request.route->generates) return;
+  Log(LogLevel::kInfo, "request.body",
+      {{"request_id", request.request_id}, {"body", ReplaceInvalidUtf8(request.body)}});
+}
+
 // Out of memory for one request must not end the others.
 void RunHandler(ServerState& state, const Route& route,
                 const std::shared_ptr<HttpExchange>& exchange) {
   try {
     NoteBody(state, exchange->request());
+    LogBody(state, exchange->request());
     route.handle(state, exchange);
   } catch (const std::exception& exception) {
     Log(LogLevel::kError, "request.exception",
@@ -154,6 +163,7 @@ std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
     if (state->options.log_requests != LogRequests::kOff) LogRequest(facts);
   });
   request.route = match.route;
+  request.hosted_status_codes = state_->options.hosted_status_codes;
   request.record->Update([&](RequestFacts& facts) {
     facts.request_id = request.request_id;
     facts.method = request.method;
@@ -283,7 +293,8 @@ void ServerHandler::Handle(std::shared_ptr<HttpExchange> exchange) {
   WorkPool& pool = route.pool == RoutePool::kPrepare ? state_->prepare_pool : state_->tokenize_pool;
   const bool posted = pool.TryPost([state = state_, exchange, &route] {
     // A client that left while its request waited costs nothing.
-    if (!exchange->disconnected()) RunHandler(*state, route, exchange);
+    const CpuCharge charge(exchange->request().record);
+    if (charge.joined() && !exchange->disconnected()) RunHandler(*state, route, exchange);
   });
   if (!posted) RespondError(*exchange, OverloadedError("Too many requests are waiting"));
 }

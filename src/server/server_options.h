@@ -19,7 +19,11 @@
 
 namespace deepinfer {
 
-enum class LogRequests : unsigned char { kOff, kMeta };
+enum class LogRequests : unsigned char {
+  kOff,
+  kMeta,  // one line without text
+  kFull,  // another with the bodies of requests and what was generated
+};
 
 struct CorsOptions {
   std::vector<std::string> allowed_origins;  // empty: no CORS; "*": any
@@ -52,6 +56,8 @@ struct ServerOptions {
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool usage_extension = true;
   bool per_request_metrics = false;
+  bool hosted_status_codes = false;    // 422 for refused values, as DeepSeek's service
+  bool whitespace_keep_alive = false;  // empty lines while a whole answer is made
 
   std::chrono::milliseconds request_timeout{3'600'000};
   std::chrono::milliseconds queue_timeout{600'000};

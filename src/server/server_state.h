@@ -57,6 +57,7 @@ struct GenerateProbe {
   bool has_result = false;
   bool ok = false;
   std::chrono::steady_clock::time_point finished;
+  std::atomic<int64_t> device_ns{0};  // of all runs
   std::vector<std::function<void(bool ok)>> waiters;
 };
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import pathlib
 import random
 import signal
 import sys
@@ -55,6 +56,33 @@ class DisaggregationTest(cluster_support.ClusterCase):
                 self.assertGreaterEqual(worker["hand_offs"]["committed"], 2)
             for worker in workers[2:]:
                 self.assertGreaterEqual(worker["hand_offs"]["tickets_granted"], 2)
+
+    def test_ledgers_of_gateway_and_workers_add_up(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Cluster("--prefill", "1", "--decode", "1", "--gateway-flag=--ledger=" + folder,
+                         "--worker-flag=--ledger=" + folder) as cluster:
+                self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+                self.expect_nothing_held(cluster)
+                moved = total(cluster, "bytes_received")
+            lines = [json.loads(line) for path in pathlib.Path(folder).glob("ledger-*.jsonl")
+                     for line in path.read_text(encoding="utf-8").splitlines()]
+            requests = [line for line in lines if line["schema"] == "deepinfer.ledger.v1"]
+            overhead = [line for line in lines if line["schema"] == "deepinfer.overhead.v1"]
+            self.assertEqual(len(requests), 8)
+            net = [line["resource"]["net_bytes"] for line in requests]
+            self.assertGreater(moved, 0)
+            self.assertEqual(sum(n["handoff"] for n in net), moved)
+            for n in net:
+                self.assertGreater(n["control"], 1000)
+            self.assertEqual(sorted({line["scope"]["role"] for line in overhead}),
+                             ["decode", "prefill"])
+            wall = sum(line["time_ns"]["to"] - line["time_ns"]["from"] for line in overhead
+                       if line["kind"] != "probe")
+            spent = sum(sum(v or 0 for v in line["resource"]["device_ns"].values())
+                        for line in requests)
+            self.assertEqual(spent + sum(line["device_ns"] for line in overhead), wall)
+            done = support.run("ledger", "check", folder)
+            self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_equal_answers_of_every_kind(self):
         with Cluster("--prefill", "1", "--decode", "1") as cluster:

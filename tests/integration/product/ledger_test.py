@@ -22,11 +22,11 @@ from serve_test import chat, request, start_endless
 MISS, OUTPUT = 1_000_000, 2_000_000
 
 
-def read_lines(folder):
+def read_lines(folder, schema="deepinfer.ledger.v1"):
     lines = []
     for path in sorted(pathlib.Path(folder).glob("ledger-*.jsonl")):
         lines += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return lines
+    return [line for line in lines if line["schema"] == schema]
 
 
 def usage_of_stream(raw):
@@ -45,6 +45,7 @@ def metric(text, name, **labels):
 
 COST_BOOK = {"id": "lab", "currency": "USD",
              "device_hour": {"cpu": {"price": "2.00", "kind": "bare", "source": "test"}},
+             "cpu_core_hour": "0.03",
              "network_per_gb": {"client": "0.05"}, "operations_hour": {"staff": "0.5"}}
 
 
@@ -61,12 +62,14 @@ class ServerLedger(unittest.TestCase):
         with Server("--ledger", cls.folder.name, "--price-book", "flat-example", "--run-id", "r1",
                     "--max-num-seqs", "8", "--cost-book", cls.cost_book) as server:
             cls.send_all(server)
+            assert request(server, "GET", "/health_generate")[0] == 200
             cls.wait_until_idle(server)
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
             connection.request("GET", "/metrics")
             cls.metrics = connection.getresponse().read().decode()
             assert server.stop() == 0
         cls.lines = read_lines(cls.folder.name)
+        cls.overhead = read_lines(cls.folder.name, "deepinfer.overhead.v1")
         cls.by_request = collections.defaultdict(list)
         for line in cls.lines:
             cls.by_request[line["ids"]["request_id"]].append(line)
@@ -127,7 +130,8 @@ class ServerLedger(unittest.TestCase):
         self.assertEqual(len(self.lines), self.num_requests)
         done = run("ledger", "check", self.folder.name)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn(b"%d lines keep every invariant" % self.num_requests, done.stdout)
+        self.assertIn(b"%d lines keep every invariant" % (len(self.lines) + len(self.overhead)),
+                      done.stdout)
 
     def test_the_usage_of_the_client_gives_the_same_tokens_and_revenue(self):
         compared = 0
@@ -171,10 +175,11 @@ class ServerLedger(unittest.TestCase):
     def test_steps_are_charged_to_the_requests_in_them(self):
         shares = [line["resource"]["device_ns"] for line in self.lines]
         charged = sum((share["prefill"] or 0) + (share["decode"] or 0) for share in shares)
-        # Steps in flight when a request ends have no line to go to.
+        # Steps in flight when a request ends have no line to go to: their time is overhead.
         steps = round(metric(self.metrics, "device_seconds_total") * 1e9)
         self.assertLessEqual(charged, steps)
-        self.assertGreater(charged, 0.9 * steps)
+        self.assertEqual(charged, sum(line["requests_ns"] for line in self.overhead))
+        self.assertGreater(charged, 0)
         for line in self.lines:
             used, tokens = line["resource"], line["tokens"]
             self.assertEqual(used["device_ns"]["prefill"] is None, line["time_ns"]["admitted"] is None)
@@ -183,12 +188,47 @@ class ServerLedger(unittest.TestCase):
                 self.assertGreater(used["device_ns"]["decode"], 0)
                 self.assertGreater(used["kv_block_ns"], 0)
             spent = (used["device_ns"]["prefill"] or 0) + (used["device_ns"]["decode"] or 0)
-            self.assertEqual(line["money"]["cost"]["compute"], spent * 2 * 10**12 // (3600 * 10**9))
+            self.assertEqual(line["money"]["cost"]["compute"],
+                             (spent * 2 * 10**12 + used["cpu_ns"] * 3 * 10**10) // (3600 * 10**9))
+
+    def test_requests_and_overhead_are_the_time_of_the_device(self):
+        kinds = [line["kind"] for line in self.overhead]
+        self.assertEqual(sorted(set(kinds)), ["idle", "probe", "startup"])
+        wall = 0
+        for line in self.overhead:
+            if line["kind"] != "probe":
+                wall += line["time_ns"]["to"] - line["time_ns"]["from"]
+            self.assertGreaterEqual(line["device_ns"], 0)
+            self.assertGreaterEqual(line["requests_ns"], 0)
+            self.assertEqual(line["scope"]["role"], "all")
+            self.assertEqual(line["scope"]["run_id"], "r1")
+            self.assertEqual(line["money"]["cost"]["compute"],
+                             line["device_ns"] * 2 * 10**12 // (3600 * 10**9))
+        shares = [line["resource"]["device_ns"] for line in self.lines]
+        charged = sum((share["prefill"] or 0) + (share["decode"] or 0) for share in shares)
+        self.assertEqual(charged + sum(line["device_ns"] for line in self.overhead), wall)
+        self.assertEqual([line["is_last"] for line in self.overhead].count(True), 1)
+        done = run("ledger", "sum", self.folder.name, "--json")
+        sums = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(sum(line["device_ns"] for line in sums), wall)
+
+    def test_every_request_says_what_it_used_beside_the_device(self):
+        for line in self.lines:
+            used = line["resource"]
+            self.assertGreater(used["cpu_ns"], 0)
+            self.assertGreater(used["net_bytes"]["client"], 0)
+            # One process: nothing is handed over, and its cache is files.
+            admitted = line["time_ns"]["admitted"] is not None
+            self.assertEqual([used["net_bytes"][name] for name in ("handoff", "store", "control")],
+                             [0, 0, 0] if admitted else [None, 0, None])
+            self.assertGreaterEqual(line["tokens"]["cache_written_output"], 0)
+            self.assertEqual(len(line["scope"]["weights_sha256"]), 64)
 
     def test_sum_prints_what_the_lines_add_up_to(self):
         done = run("ledger", "sum", self.folder.name, "--by", "route,http_status", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        groups = [json.loads(line) for line in done.stdout.splitlines()]
+        groups = [group for group in map(json.loads, done.stdout.splitlines())
+                  if "overhead" not in group]
         expected = collections.Counter()
         for line in self.lines:
             key = line["ids"]["route"], str(line["outcome"]["http_status"])

@@ -170,6 +170,75 @@ class Lifecycle(unittest.TestCase):
             ignored = [e["flag"] for e in server.events if e.get("event") == "flag.ignored"]
             self.assertEqual(ignored, ["--reasoning-parser", "--trust-remote-code"])
 
+    def test_flags_of_other_servers_are_translated(self):
+        with Server("-tp", "1", "--dp", "1", "-np", "3", "--gpu-memory-utilization", "0.9", "--kv-memory",
+                    "400000000", "--default-chat-template-kwargs", '{"enable_thinking": false}',
+                    "--speculative-config", '{"method":"dspark","num_speculative_tokens":0}') as server:
+            body = {"model": "deepinfer-tiny", "max_tokens": 4, "temperature": 0,
+                    "messages": [{"role": "user", "content": "Hello"}]}
+            status, answer = request(server, "POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 200, answer)
+            self.assertNotIn("reasoning_content", answer["choices"][0]["message"])
+            self.assertEqual(answer["usage"]["deepinfer"]["drafted_tokens"], 0)
+            self.assertEqual(server.wait_event("flag.ignored")["flag"], "--gpu-memory-utilization")
+
+    def test_refused_values_can_have_the_hosted_status(self):
+        with Server("--deepseek-status-codes") as server:
+            path = "/v1/chat/completions"
+            for body, want in ((chat(temperature=7), 422), (b"{", 400), (chat(max_tokens="x"), 400),
+                               (chat("a " * 40000), 400), ({**chat(), "model": "x"}, 404)):
+                status, answer = request(server, "POST", path, body)
+                self.assertEqual(status, want, answer)
+                self.assertIn("message", answer["error"])
+            status, answer = request(server, "POST", "/v1/messages", {
+                "model": "deepinfer-tiny", "max_tokens": 2, "temperature": 7,
+                "messages": [{"role": "user", "content": "x"}]})
+            self.assertEqual((status, answer["type"]), (400, "error"))
+
+    def test_whole_answers_can_begin_with_empty_lines(self):
+        with Server("--nonstream-whitespace-keepalive", "--sse-ping-interval", "0.02") as server:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port,
+                                                    timeout=support.TIMEOUT_S)
+            # A prompt that takes some steps.
+            connection.request("POST", "/v1/chat/completions", json.dumps(
+                chat("word " * 3000, max_tokens=3)), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            self.assertEqual(response.status, 200)
+            self.assertEqual(response.getheader("Content-Type"), "application/json")
+            raw = response.read()
+            connection.close()
+            self.assertTrue(raw.startswith(b"\n"), raw[:20])
+            answer = json.loads(raw)
+            self.assertEqual(answer["object"], "chat.completion")
+            self.assertEqual(answer["usage"]["completion_tokens"], 3)
+            # What is known before it starts has its own status.
+            self.assertEqual(request(server, "POST", "/v1/chat/completions",
+                                     chat(temperature=7))[0], 400)
+
+    def test_texts_are_logged_only_where_they_are_asked_for(self):
+        for flag, logged in (("meta", False), ("full", True)):
+            with Server("--log-requests", flag) as server:
+                _, answer = request(server, "POST", "/v1/chat/completions",
+                                    chat("A secret of 7 words", max_tokens=5))
+                server.wait_event("request")
+                self.assertEqual(server.stop(), 0)
+                text = json.dumps(server.events)
+                self.assertEqual("A secret of 7 words" in text, logged)
+                outputs = [e for e in server.events if e.get("event") == "request.output"]
+                self.assertEqual(len(outputs), int(logged))
+                if logged:
+                    self.assertTrue(outputs[0]["text"].startswith(
+                        answer["choices"][0]["message"]["content"]))
+                    server.wait_event("requests.logged_in_full")
+
+    def test_server_tools_of_responses_can_be_refused(self):
+        body = {"model": "deepinfer-tiny", "input": "Hi", "max_output_tokens": 2,
+                "tools": [{"type": "web_search"}]}
+        for flags, want in (((), 200), (("--reject-server-tools",), 400)):
+            with Server(*flags) as server:
+                status, answer = request(server, "POST", "/v1/responses", body)
+                self.assertEqual(status, want, answer)
+
     def test_a_request_that_waits_too_long_is_told_so(self):
         with Server("--queue-timeout", "0.1", "--max-num-seqs", "1") as server:
             with start_endless(server):

@@ -314,6 +314,16 @@ TEST_F(ErrorsTest, QueueTimeOutIs503WithItsOwnCode) {
   }
 }
 
+TEST_F(ErrorsTest, ARequestInQuarantineIsNotToBeSentAgain) {
+  Start();
+  worker_->SetFailure(0, Unavailable("lost"), FinishReason::kQuarantined);
+  const ClientResponse whole = Post("/v1/chat/completions", ChatBody());
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_EQ(ErrorCode(whole), "request_quarantined");
+  EXPECT_EQ(whole.headers.at("x-should-retry"), "false");
+  EXPECT_FALSE(whole.headers.contains("retry-after"));
+}
+
 TEST_F(ErrorsTest, NothingLeftToSampleIsTheRequestsFault) {
   Start();
   worker_->SetFailure(0, InvalidRequest("every token is banned at this position"));

@@ -105,7 +105,7 @@ TEST_F(Recovery, ARequestThatIsBeingPlacedCanBeCancelled) {
   workers_[0]->when_asked_for_load = nullptr;
 }
 
-TEST_F(Recovery, ItFailsAfterTooManyAttempts) {
+TEST_F(Recovery, ItIsPutIntoQuarantineAfterTooManyAttempts) {
   GatewayOptions options;
   options.max_attempts = 3;
   Start({kAll}, options);
@@ -114,7 +114,7 @@ TEST_F(Recovery, ItFailsAfterTooManyAttempts) {
     ASSERT_TRUE(WaitTaken(0, i + 1));
     workers_[0]->Lose(i);
   }
-  EXPECT_EQ(out_.Wait().finish, FinishReason::kError);
+  EXPECT_EQ(out_.Wait().finish, FinishReason::kQuarantined);
   EXPECT_EQ(out_.Wait().status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(workers_[0]->num_taken(), 3u);
 }

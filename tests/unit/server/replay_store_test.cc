@@ -7,8 +7,8 @@
 namespace deepinfer {
 namespace {
 
-constexpr Sha256Digest kOurs{1};
-constexpr Sha256Digest kTheirs{2};
+const ReplayOwner kOurs{{1}, 7};
+const ReplayOwner kTheirs{{2}, 8};
 
 std::string Id(int i) { return "call_00_" + std::to_string(i); }
 
