@@ -205,33 +205,62 @@ class ClusterView {
   std::vector<std::unique_ptr<RemoteWorker>> remote_;
 };
 
+// In steps, since its start.
+double BusySeconds(const WorkerView& v) { return static_cast<double>(v.statistics.step_us) * 1e-6; }
+
 std::string RoleOf(const WorkerView& v) {
   return v.reachable ? std::string(WorkerRoleName(v.info.role)) : v.process.role;
 }
 
-// Tokens of prompts and answers a second since the look before; nothing before the first.
+// Time in steps of the busiest worker of a role over the mean of those that are there; roles in
+// which nobody did anything are left out.
+std::map<std::string, double> BusiestByRole(const std::vector<WorkerView>& views) {
+  struct Times {
+    double most = 0, sum = 0;
+    int num = 0;
+  };
+  std::map<std::string, Times> times;
+  for (const WorkerView& v : views) {
+    if (!v.reachable) continue;
+    Times& t = times[RoleOf(v)];
+    t.most = std::max(t.most, BusySeconds(v));
+    t.sum += BusySeconds(v);
+    ++t.num;
+  }
+  std::map<std::string, double> ratios;
+  for (const auto& [role, t] : times) {
+    if (t.sum > 0) ratios[role] = t.most * t.num / t.sum;
+  }
+  return ratios;
+}
+
+// What a worker had done at the look before; nothing before the first.
 struct Rates {
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
+  int64_t step_us = 0;
 };
 
 std::string TopTable(const std::vector<WorkerView>& views, double seconds,
                      std::map<std::string, Rates>* last) {
-  std::string text =
-      fmt::format("{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>9}\n", "worker", "role",
-                  "pid", "running", "waiting", "kv tokens", "prompt/s", "answer/s", "hand-offs");
+  std::string text = fmt::format(
+      "{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>6} {:>9}\n", "worker", "role", "pid",
+      "running", "waiting", "kv tokens", "prompt/s", "answer/s", "busy %", "hand-offs");
   for (const WorkerView& v : views) {
     Rates& before = (*last)[v.process.name];
-    const Rates now{v.statistics.computed_tokens, v.statistics.generated_tokens};
-    const auto rate = [&](int64_t from, int64_t to) {
+    const Rates now{v.statistics.computed_tokens, v.statistics.generated_tokens,
+                    v.statistics.step_us};
+    const auto rate = [&](int64_t from, int64_t to, double unit) {
       const bool known = from > 0 && to >= from;
-      return known ? fmt::format("{:.0f}", static_cast<double>(to - from) / seconds) : "-";
+      return known ? fmt::format("{:.0f}", static_cast<double>(to - from) / seconds / unit) : "-";
     };
+    constexpr double kUsOfPercent = 1e4;
     const char* state = v.load.draining ? " draining" : "";
-    text += fmt::format("{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>9}{}\n",
+    text += fmt::format("{:<10} {:<8} {:>8} {:>8} {:>8} {:>12} {:>10} {:>10} {:>6} {:>9}{}\n",
                         v.process.name, RoleOf(v), v.info.pid, v.load.running, v.load.waiting,
-                        v.load.kv_tokens, rate(before.prompt_tokens, now.prompt_tokens),
-                        rate(before.generated_tokens, now.generated_tokens),
+                        v.load.kv_tokens, rate(before.prompt_tokens, now.prompt_tokens, 1),
+                        rate(before.generated_tokens, now.generated_tokens, 1),
+                        rate(before.step_us, now.step_us, kUsOfPercent),
                         v.load.hand_offs.committed + v.load.hand_offs.tickets_granted,
                         v.reachable ? state : " lost");
     before = now;
@@ -323,13 +352,20 @@ Status PrintClusterStatus(const ClusterPlace& place, bool as_json) {
         .Field("kv_capacity_tokens", v.load.kv_capacity_tokens)
         .Field("orphans", int64_t{v.load.orphans})
         .Field("kept_bytes", v.load.kept_bytes)
+        .Key("device_seconds")
+        .Float(static_cast<float>(BusySeconds(v)))
+        .Key("step_prediction_error")
+        .Float(static_cast<float>(v.load.costs.error))
         .Key("draining")
         .Bool(v.load.draining)
         .Key("hand_offs");
     WriteHandOffs(v.load.hand_offs, &writer);
     writer.EndObject();
   }
-  writer.EndArray().EndObject();
+  writer.EndArray().Key("busiest_worker_ratio").BeginObject();
+  for (const auto& [role, ratio] : BusiestByRole(views))
+    writer.Key(role).Float(static_cast<float>(ratio));
+  writer.EndObject().EndObject();
   return PrintLine(text);
 }
 

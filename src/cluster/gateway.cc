@@ -115,11 +115,11 @@ Status Gateway::DispatchFirst(const LivePtr& live, bool* busy) {
   Status status = Unavailable("no worker is in reach");
   const size_t num_workers = workers_.list()->size();
   for (size_t tries = 0; tries < num_workers; ++tries) {
-    Router::Choice choice{PlacementOfLeader(*live), false};
+    Router::Choice choice{PlacementOfLeader(*live), false, {}};
     if (choice.placement.decode == nullptr) choice = router_.Place(*live, /*needs_credit=*/true);
     *busy = choice.busy;
     if (choice.busy) return OkStatus();
-    status = Send(live, choice.placement);
+    status = Send(live, choice);
     if (status.code() != StatusCode::kUnavailable) break;
   }
   return status;
@@ -211,8 +211,10 @@ GatewayCounters Gateway::counters() const {
   {
     const std::lock_guard lock(mutex_);
     counters = counters_;
+    counters.busiest = shares_.busiest();
   }
   counters.shed = admission_.num_shed();
+  counters.forecast_errors = forecasts_.errors();
   queue_.Count(clock_->NowUs(), &counters);
   const Router::Barred barred = router_.barred();
   counters.openings = barred.openings;

@@ -18,9 +18,11 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cluster/admission_control.h"
+#include "cluster/busy_shares.h"
 #include "cluster/gateway_counters.h"
 #include "cluster/live_request.h"
 #include "cluster/request_queue.h"
+#include "cluster/route_forecasts.h"
 #include "cluster/router.h"
 #include "cluster/worker.h"
 #include "cluster/worker_set.h"
@@ -96,7 +98,7 @@ class Gateway {
   Status DispatchFirst(const LivePtr& request, bool* busy);
   // Begins an attempt. unavailable when no worker takes it.
   Status Dispatch(const LivePtr& request);
-  Status Send(const LivePtr& request, const LiveRequest::Placement& placement);
+  Status Send(const LivePtr& request, const Router::Choice& choice);
   // Where the request runs whose prompt this one shares; both null when nowhere.
   LiveRequest::Placement PlacementOfLeader(const LiveRequest& request);
   std::optional<Router::Cost> CostOf(const LiveRequest& request) const;
@@ -114,8 +116,9 @@ class Gateway {
   void RetryWaiting(int64_t now_us);
   // Ends what waits in the queue for nothing, and sends what workers have credit for.
   void ServeQueue(int64_t now_us);
-  void SendQueued(RequestQueue::Waiter waiter, const LiveRequest::Placement& placement,
+  void SendQueued(RequestQueue::Waiter waiter, const Router::Choice& choice,
                   const std::optional<Router::Cost>& cost, int64_t now_us);
+  void LookAtShares(int64_t now_us);
   void LookAtQueue();  // soon
 
   const GatewayOptions options_;
@@ -125,6 +128,7 @@ class Gateway {
   Router router_;
   AdmissionControl admission_;
   RequestQueue queue_;
+  RouteForecasts forecasts_;
   std::atomic<bool> draining_{false};
 
   mutable std::mutex mutex_;  // never held while a worker or a sink is called
@@ -132,6 +136,7 @@ class Gateway {
   std::unordered_map<std::string, LivePtr> live_;
   std::vector<LivePtr> lost_;  // their worker, just now
   GatewayCounters counters_;
+  BusyShares shares_;
   bool queue_changed_ = false;
   bool stop_ = false;
   std::vector<Waiting> waiting_;     // for another worker; keeper only

@@ -53,18 +53,25 @@ Status Gateway::Adopt(const LivePtr& live) {
 }
 
 Status Gateway::Dispatch(const LivePtr& live) {
-  LiveRequest::Placement placement = PlacementOfLeader(*live);
-  if (placement.decode == nullptr) {
-    placement = router_.Place(*live, /*needs_credit=*/false).placement;
-  }
-  return Send(live, placement);
+  Router::Choice choice{PlacementOfLeader(*live), false, {}};
+  if (choice.placement.decode == nullptr) choice = router_.Place(*live, /*needs_credit=*/false);
+  return Send(live, choice);
 }
 
-Status Gateway::Send(const LivePtr& live, const LiveRequest::Placement& placement) {
+Status Gateway::Send(const LivePtr& live, const Router::Choice& choice) {
+  const LiveRequest::Placement& placement = choice.placement;
   if (placement.decode == nullptr) return Unavailable("no worker accepts requests");
   std::optional<EngineRequest> request = live->Begin(placement);
   if (!request) return Cancelled("the request was cancelled");
   const uint32_t attempt = request->attempt;
+  // What goes on elsewhere, or shares the prompt of another, says nothing of forecasts.
+  if (live->num_attempts() == 1 && choice.forecast.ttft_us > 0) {
+    RouteTimes times;
+    times.by_costs = choice.forecast;
+    times.forecast = forecasts_.Correct(choice.forecast);
+    times.sent_us = clock_->NowUs();
+    live->Watch(times);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (live->num_attempts() > 1) ++counters_.redispatched;
@@ -106,8 +113,13 @@ void Gateway::OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg
   const int64_t generated = event.start_index + std::ssize(event.ids);
   const LiveRequest::Placement placement = request->placement();
   // The id is free before the client learns of the end, so that it may be used again at once.
-  const LiveRequest::Outcome outcome =
-      request->OnEvent(attempt, leg, std::move(event), [&] { Forget(request); });
+  LiveRequest::News news;
+  const LiveRequest::Outcome outcome = request->OnEvent(
+      attempt, leg, std::move(event), clock_->NowUs(), [&] { Forget(request); }, &news);
+  if (news.first) forecasts_.NoteFirstToken(news.times);
+  if (news.end && (finish == FinishReason::kStop || finish == FinishReason::kLength)) {
+    forecasts_.NoteAnswer(news.times);
+  }
   NoteOutcome(outcome, leg, placement, finish, status.code());
   if (outcome != LiveRequest::Outcome::kEnded && outcome != LiveRequest::Outcome::kLost) return;
   if (outcome == LiveRequest::Outcome::kEnded) {

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "cluster/busy_shares.h"
+#include "cluster/route_forecasts.h"
 #include "sched/request_class.h"
 
 namespace deepinfer {
@@ -19,6 +21,7 @@ struct GatewayCounters {
   int64_t over_budget = 0;   // refused because their tenant has used up its budget
   int64_t queued = 0;        // requests that waited here
   int64_t openings = 0;      // circuits opened because a worker or a pair failed
+  RouteForecasts::Errors forecast_errors;
   // Now.
   std::array<int64_t, kRequestClasses.size()> waiting{};  // here, by class
   int64_t oldest_wait_us = 0;
@@ -27,6 +30,7 @@ struct GatewayCounters {
   int64_t leases_held = 0;  // of hand-offs between workers
   int64_t barred_workers = 0;
   int64_t barred_pairs = 0;
+  BusyShares::ByRole busiest{};
 };
 
 }  // namespace deepinfer

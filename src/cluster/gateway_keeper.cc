@@ -58,11 +58,23 @@ void Gateway::Keep() {
     if (any_lost || now >= next_sweep) {
       next_sweep = now + kSweep;
       workers_.Sweep(now_us);
+      LookAtShares(now_us);
       RetryWaiting(now_us);
     }
     ServeQueue(now_us);
     lock.lock();
   }
+}
+
+void Gateway::LookAtShares(int64_t now_us) {
+  std::vector<BusyShares::WorkerTime> times;
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) {
+    const EngineStatistics s = worker->Statistics();
+    times.push_back({s.incarnation, worker->info().role, s.step_us});
+  }
+  const std::lock_guard lock(mutex_);
+  shares_.Observe(now_us, times);
 }
 
 void Gateway::ServeQueue(int64_t now_us) {
@@ -104,21 +116,21 @@ void Gateway::ServeQueue(int64_t now_us) {
     }
     std::optional<RequestQueue::Entry> entry = queue_.Take(*next);
     if (!entry) continue;
-    SendQueued(std::move(entry->first), choice.placement, entry->cost, now_us);
+    SendQueued(std::move(entry->first), choice, entry->cost, now_us);
     for (RequestQueue::Waiter& follower : entry->followers) {
-      LiveRequest::Placement placement = PlacementOfLeader(*follower.request);
-      if (placement.decode == nullptr) placement = choice.placement;
+      Router::Choice same{PlacementOfLeader(*follower.request), false, {}};
+      if (same.placement.decode == nullptr) same.placement = choice.placement;
       const std::optional<Router::Cost> cost = CostOf(*follower.request);
-      SendQueued(std::move(follower), placement, cost, now_us);
+      SendQueued(std::move(follower), same, cost, now_us);
     }
   }
 }
 
-void Gateway::SendQueued(RequestQueue::Waiter waiter, const LiveRequest::Placement& placement,
+void Gateway::SendQueued(RequestQueue::Waiter waiter, const Router::Choice& choice,
                          const std::optional<Router::Cost>& cost, int64_t now_us) {
   const LivePtr& request = waiter.request;
   request->NoteWait(now_us - waiter.since_us);
-  const Status status = Send(request, placement);
+  const Status status = Send(request, choice);
   if (status.ok()) {
     queue_.Charge(request.get(), cost, now_us);
   } else if (status.code() == StatusCode::kUnavailable ||

@@ -10,6 +10,7 @@ std::optional<EngineRequest> LiveRequest::Begin(const Placement& placement) {
   const std::lock_guard lock(mutex_);
   if (ended_ || cancelled_) return std::nullopt;
   placement_ = placement;
+  times_.reset();
   running_ = true;
   handed_off_ = false;
   EngineRequest request = request_;
@@ -22,6 +23,25 @@ std::optional<EngineRequest> LiveRequest::Begin(const Placement& placement) {
   request.resume->origin = origin_;
   request.resume->counters = counters_;
   return request;
+}
+
+void LiveRequest::Watch(const RouteTimes& times) {
+  const std::lock_guard lock(mutex_);
+  times_ = times;
+}
+
+void LiveRequest::Time(int64_t now_us, int64_t num_tokens, bool is_end, News* news) {
+  if (!times_ || news == nullptr) return;
+  news->first = times_->num_tokens == 0 && num_tokens > 0;
+  news->end = is_end;
+  if (news->first) {
+    times_->first_us = now_us;
+    times_->num_first = num_tokens;
+  }
+  if (num_tokens > 0) times_->last_us = now_us;
+  times_->num_tokens += num_tokens;
+  if (news->first || news->end) news->times = *times_;
+  if (is_end) times_.reset();
 }
 
 void LiveRequest::Abandon(uint32_t attempt) {
@@ -55,7 +75,8 @@ bool LiveRequest::Trim(TokenEvent* event) const {
   return true;
 }
 
-LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* event) {
+LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, int64_t now_us,
+                                         TokenEvent* event, News* news) {
   const std::lock_guard lock(mutex_);
   control_bytes_ += event->wire_bytes;
   // Of an attempt that was given up, or of a half that has nothing more to say.
@@ -79,6 +100,7 @@ LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* 
     placement_ = {};
     return Outcome::kLost;
   }
+  Time(now_us, std::ssize(event->ids), event->finish != FinishReason::kNone, news);
   ids_.insert(ids_.end(), event->ids.begin(), event->ids.end());
   if (event->counters.prompt_tokens > 0) {
     counters_ = event->counters;
@@ -98,9 +120,10 @@ LiveRequest::Outcome LiveRequest::Digest(uint32_t attempt, Leg leg, TokenEvent* 
 }
 
 LiveRequest::Outcome LiveRequest::OnEvent(uint32_t attempt, Leg leg, TokenEvent event,
-                                          const std::function<void()>& before_last) {
+                                          int64_t now_us, const std::function<void()>& before_last,
+                                          News* news) {
   const std::lock_guard order(order_mutex_);
-  const Outcome outcome = Digest(attempt, leg, &event);
+  const Outcome outcome = Digest(attempt, leg, now_us, &event, news);
   if (outcome != Outcome::kGoesOn && outcome != Outcome::kEnded) return outcome;
   if (outcome == Outcome::kEnded) before_last();
   sink_(std::move(event));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/route_forecasts.h"
 #include "cluster/worker.h"
 
 namespace deepinfer {
@@ -63,14 +64,23 @@ class LiveRequest {
   // Begins the next attempt: the request as it must be submitted now, with the tokens so far.
   // Nothing when the request has ended or was cancelled.
   std::optional<EngineRequest> Begin(const Placement& placement);
+  // What the running attempt was sent with; nothing is measured without it.
+  void Watch(const RouteTimes& times);
   // Takes the attempt back, which no worker accepted.
   void Abandon(uint32_t attempt);
   // The same for one that only asked a worker whether it has the run: it does not count.
   void Withdraw(uint32_t attempt);
 
-  // before_last runs just before the sink is told of the end.
-  Outcome OnEvent(uint32_t attempt, Leg leg, TokenEvent event,
-                  const std::function<void()>& before_last);
+  // What an event says of the forecast for a watched attempt.
+  struct News {
+    bool first = false;  // it brought the first token
+    bool end = false;    // it was the last
+    RouteTimes times;
+  };
+  // before_last runs just before the sink is told of the end; news, which may be null, is filled
+  // before that.
+  Outcome OnEvent(uint32_t attempt, Leg leg, TokenEvent event, int64_t now_us,
+                  const std::function<void()>& before_last, News* news);
 
   // Ends the request here when no attempt runs; true if it did.
   bool End(FinishReason reason, Status status, const std::function<void()>& before_last);
@@ -91,7 +101,9 @@ class LiveRequest {
   // As the client sees it. Under the lock.
   RequestCounters Account() const;
   // What OnEvent decides before anything is sent: the event as the client gets it.
-  Outcome Digest(uint32_t attempt, Leg leg, TokenEvent* event);
+  Outcome Digest(uint32_t attempt, Leg leg, int64_t now_us, TokenEvent* event, News* news);
+  // Under the lock: tokens of the watched attempt came, or its end.
+  void Time(int64_t now_us, int64_t num_tokens, bool is_end, News* news);
 
   const EngineRequest request_;
   std::mutex order_mutex_;  // held while the sink is called, taken before the other
@@ -104,7 +116,8 @@ class LiveRequest {
   int64_t control_bytes_ = 0;  // of all attempts, which do not know of them
   SequenceOrigin origin_;
   Placement placement_;
-  uint32_t attempt_ = 0;  // its number, which is never used again
+  std::optional<RouteTimes> times_;  // while the running attempt is watched
+  uint32_t attempt_ = 0;             // its number, which is never used again
   uint32_t num_attempts_ = 0;
   bool running_ = false;
   bool handed_off_ = false;  // the prefill leg has ended well

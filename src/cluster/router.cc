@@ -19,6 +19,20 @@ std::shared_ptr<Worker> At(const Candidates& candidates, size_t index) {
   return (*candidates.workers)[index];
 }
 
+RouteForecast Forecast(const Candidates& candidates, size_t prompt, size_t answer,
+                       const LiveRequest& request) {
+  const RouteCandidate& p = candidates.all[prompt];
+  const RouteCandidate& a = candidates.all[answer];
+  RouteForecast forecast;
+  forecast.prompt_worker = candidates.infos[prompt].incarnation;
+  forecast.answer_worker = candidates.infos[answer].incarnation;
+  if (p.costs.prompt_us_per_token > 0) {
+    forecast.ttft_us = PromptDoneUs(p, request.prompt_tokens());
+  }
+  if (a.costs.step_us_per_row > 0) forecast.tpot_us = DecodeStepUs(a, request.prompt_tokens());
+  return forecast;
+}
+
 }  // namespace
 
 Router::Router(const WorkerSet* workers, const Clock* clock, uint64_t random_seed)
@@ -55,8 +69,8 @@ void Router::DropBarred(Candidates* candidates) const {
   if (any) candidates->all = std::move(left);
 }
 
-Router::Placement Router::PlacePair(const Candidates& candidates, const LiveRequest& request,
-                                    int64_t tokens, uint64_t random) const {
+Router::Choice Router::PlacePair(const Candidates& candidates, const LiveRequest& request,
+                                 int64_t tokens, uint64_t random) const {
   Candidates::Routes prefill = candidates.PrefillWithPartner();
   const std::lock_guard lock(mutex_);
   const int64_t now_us = clock_->NowUs();
@@ -68,24 +82,29 @@ Router::Placement Router::PlacePair(const Candidates& candidates, const LiveRequ
       partners[i].usable = pair_breaker_.Allows(name, now_us);
     }
     const auto partner = ChooseDecode(partners, tokens);
-    if (partner) return {At(candidates, *chosen), At(candidates, *partner)};
+    if (partner) {
+      return {{At(candidates, *chosen), At(candidates, *partner)},
+              false,
+              Forecast(candidates, *chosen, *partner, request)};
+    }
     prefill[*chosen].usable = false;
   }
   return {};
 }
 
 Router::Choice Router::PlaceWhole(const Candidates& candidates, bool needs_credit,
-                                  RequestClass request_class,
+                                  const LiveRequest& request,
                                   std::initializer_list<WorkerRole> order, int64_t tokens) const {
   // The first of these roles that has a usable worker.
   for (const WorkerRole role : order) {
     Candidates::Routes routes = candidates.ForAnswers(role, nullptr);
     if (!ChooseDecode(routes, tokens)) continue;
     for (RouteCandidate& w : routes)
-      w.usable = w.usable && (!needs_credit || HasCredit(w, request_class));
+      w.usable = w.usable && (!needs_credit || HasCredit(w, request.request_class()));
     const auto index = ChooseDecode(routes, tokens);
-    if (!index) return {{}, /*busy=*/true};
-    return {{nullptr, At(candidates, *index)}, false};
+    if (!index) return {{}, /*busy=*/true, {}};
+    return {
+        {nullptr, At(candidates, *index)}, false, Forecast(candidates, *index, *index, request)};
   }
   return {};
 }
@@ -94,12 +113,11 @@ Router::Choice Router::Place(const LiveRequest& request, bool needs_credit) {
   Candidates candidates(workers_->list());
   DropBarred(&candidates);
   const int64_t tokens = request.prompt_tokens() + ExpectedOutput(request);
-  const RequestClass c = request.request_class();
   constexpr WorkerRole kAll = WorkerRole::kAll, kPrefill = WorkerRole::kPrefill,
                        kDecode = WorkerRole::kDecode;
   // What has begun continues from its tokens on one worker.
   if (request.started()) {
-    return PlaceWhole(candidates, needs_credit, c, {kDecode, kAll, kPrefill}, tokens);
+    return PlaceWhole(candidates, needs_credit, request, {kDecode, kAll, kPrefill}, tokens);
   }
   uint64_t random = 0;
   {
@@ -108,13 +126,14 @@ Router::Choice Router::Place(const LiveRequest& request, bool needs_credit) {
   }
   Choice choice;
   const Candidates::Routes all = candidates.all;
-  if (needs_credit) candidates.DropThoseWithoutCredit(c);
-  choice.placement = PlacePair(candidates, request, tokens, random);
+  if (needs_credit) candidates.DropThoseWithoutCredit(request.request_class());
+  choice = PlacePair(candidates, request, tokens, random);
   if (choice.placement.prefill == nullptr) {
     candidates.all = all;
-    choice.busy = needs_credit && PlacePair(candidates, request, tokens, random).prefill != nullptr;
+    choice.busy =
+        needs_credit && PlacePair(candidates, request, tokens, random).placement.prefill != nullptr;
     if (!choice.busy) {
-      choice = PlaceWhole(candidates, needs_credit, c, {kAll, kDecode, kPrefill}, tokens);
+      choice = PlaceWhole(candidates, needs_credit, request, {kAll, kDecode, kPrefill}, tokens);
     }
   }
   if (choice.placement.decode != nullptr) NoteTry(choice.placement);

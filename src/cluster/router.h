@@ -15,6 +15,7 @@
 #include "cluster/candidates.h"
 #include "cluster/live_request.h"
 #include "cluster/route_breaker.h"
+#include "cluster/route_forecasts.h"
 #include "cluster/worker_set.h"
 #include "sched/output_lengths.h"
 
@@ -25,8 +26,9 @@ class Router {
   using Placement = LiveRequest::Placement;
 
   struct Choice {
-    Placement placement;  // both null when nowhere
-    bool busy = false;    // nowhere now, for want of credit
+    Placement placement;     // both null when nowhere
+    bool busy = false;       // nowhere now, for want of credit
+    RouteForecast forecast;  // by the costs of these workers; for a request that has not begun
   };
 
   // workers and clock are borrowed; random_seed 0: drawn.
@@ -68,9 +70,9 @@ class Router {
   // Makes those unusable that failed lately, unless nobody else is left.
   void DropBarred(Candidates* candidates) const;
   // A prefill worker and its partner that work together; both null when there are none.
-  Placement PlacePair(const Candidates& candidates, const LiveRequest& request, int64_t tokens,
-                      uint64_t random) const;
-  Choice PlaceWhole(const Candidates& candidates, bool needs_credit, RequestClass request_class,
+  Choice PlacePair(const Candidates& candidates, const LiveRequest& request, int64_t tokens,
+                   uint64_t random) const;
+  Choice PlaceWhole(const Candidates& candidates, bool needs_credit, const LiveRequest& request,
                     std::initializer_list<WorkerRole> order, int64_t tokens) const;
   void NoteTry(const Placement& placement);
 

@@ -4,6 +4,7 @@
 // Thread rule: every method may be called from any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ enum class WorkerRole : unsigned char {
   kPrefill,  // prompts, handed over after the first token
   kDecode,   // answers of prompts that others ran
 };
+inline constexpr size_t kNumWorkerRoles = 3;
 
 std::string_view WorkerRoleName(WorkerRole role);
 std::optional<WorkerRole> ParseWorkerRole(std::string_view name);

@@ -473,13 +473,14 @@ void WorkerService::Report() {
     const LoadReport load = worker_->Load();
     const auto now = std::chrono::steady_clock::now();
     if (now < next && !at_once && !HasChanged(reported, load)) continue;
-    SendReport(seq++, load, links, num_gateways);
+    const bool with_statistics = at_once || seq % kReportsPerStatistics == 1;
+    SendReport(seq++, load, with_statistics, links, num_gateways);
     reported = load;
     next = now + std::chrono::microseconds(options_.report_interval_us);
   }
 }
 
-void WorkerService::SendReport(uint64_t seq, const LoadReport& load,
+void WorkerService::SendReport(uint64_t seq, const LoadReport& load, bool with_statistics,
                                const std::vector<std::shared_ptr<GatewayLink>>& links,
                                int32_t num_gateways) {
   wire::Message message;
@@ -503,7 +504,7 @@ void WorkerService::SendReport(uint64_t seq, const LoadReport& load,
   report->set_orphans(kept_.num_orphans());
   report->set_kept_bytes(kept_.num_bytes());
   report->set_gateways(num_gateways);
-  if (seq % kReportsPerStatistics == 1) {
+  if (with_statistics) {
     EncodeStatistics(worker_->Statistics(), report->mutable_statistics());
   }
   for (const auto& link : links) {

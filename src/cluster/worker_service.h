@@ -100,7 +100,7 @@ class WorkerService {
   // The gateway is gone: its runs end, or wait for another one.
   void LeaveRunsOf(const GatewayLink& link);
   void Report();
-  void SendReport(uint64_t seq, const LoadReport& load,
+  void SendReport(uint64_t seq, const LoadReport& load, bool with_statistics,
                   const std::vector<std::shared_ptr<GatewayLink>>& links, int32_t num_gateways);
 
   const WorkerServiceOptions options_;

@@ -4,13 +4,13 @@
 #include <set>
 #include <string_view>
 
+#include "server/histogram_table.h"
 #include "server/number_table.h"
 
 namespace deepinfer {
 namespace {
 
 using prometheus::Gauge;
-using prometheus::Histogram;
 using Stats = EngineStatistics;
 using Row = NumberRow<Stats>;
 
@@ -207,14 +207,6 @@ constexpr Row kCounters[] = {
      "draft"},
 };
 
-struct HistogramRow {
-  std::string_view name;
-  const char* help;
-  const StatHistogram& (*get)(const Stats&);
-  const char* label = "";
-  const char* value = "";
-};
-
 template <auto kMember>
 const StatHistogram& Of(const Stats& s) {
   return s.*kMember;
@@ -225,7 +217,7 @@ const StatHistogram& StepsOf(const Stats& s) {
   return s.step_seconds[static_cast<size_t>(kKind)];
 }
 
-constexpr HistogramRow kHistograms[] = {
+constexpr HistogramRow<Stats> kHistograms[] = {
     {"step_seconds", "Duration of a step.", StepsOf<StepKind::kPrefill>, "kind", "prefill"},
     {"step_seconds", "Duration of a step.", StepsOf<StepKind::kDecode>, "kind", "decode"},
     {"step_seconds", "Duration of a step.", StepsOf<StepKind::kMixed>, "kind", "mixed"},
@@ -251,52 +243,39 @@ struct EngineMetrics::Impl {
   // The series of one engine, and the state they show.
   struct Engine {
     NumberTable<Stats> numbers;
-    std::vector<Series<Histogram>> histograms;
+    HistogramTable<Stats> histograms;
     Series<Gauge> config;
-    EngineStatistics shown{};
+    uint64_t incarnation = 0;
   };
 
   Engine Register(const std::string& name, const EngineStatistics& now) {
-    Engine engine{
-        NumberTable<Stats>(kGauges, kCounters, registry, labels, compat, name), {}, {}, {}};
-    for (const HistogramRow& row : kHistograms) {
-      const auto bounds = row.get(engine.shown).bounds();
-      engine.histograms.push_back(
-          Families<Histogram>(*registry, row.name, row.help, labels, compat)
-              .Get(LabelsOf(row, name), Histogram::BucketBoundaries(bounds.begin(), bounds.end())));
-    }
+    Engine engine{{kGauges, kCounters, registry, labels, compat, name},
+                  {kHistograms, registry, labels, compat, name},
+                  {},
+                  now.incarnation};
     engine.config = Families<Gauge>(*registry, "cache_config_info",
                                     "Size of the KV cache, as labels.", labels, compat)
                         .Get({{"engine", name},
                               {"num_gpu_blocks", std::to_string(now.blocks_total)},
                               {"num_tokens", std::to_string(now.kv_capacity_tokens)}});
     engine.config.Set(1);
-    engine.shown.incarnation = now.incarnation;
     return engine;
   }
 
   static void Remove(Engine* engine) {
     engine->numbers.Remove();
-    for (Series<Histogram>& series : engine->histograms) series.Remove();
+    engine->histograms.Remove();
     engine->config.Remove();
   }
 
   void Show(Engine* engine, const EngineStatistics& now) {
-    if (now.incarnation != engine->shown.incarnation) {
+    if (now.incarnation != engine->incarnation) {
       engine->numbers.Restart();
-      engine->shown = EngineStatistics();
+      engine->histograms.Restart();
+      engine->incarnation = now.incarnation;
     }
     engine->numbers.Show(now);
-    for (size_t i = 0; i < engine->histograms.size(); ++i) {
-      const StatHistogram& after = kHistograms[i].get(now);
-      const StatHistogram& before = kHistograms[i].get(engine->shown);
-      std::vector<double> added;
-      for (size_t j = 0; j < after.counts().size(); ++j) {
-        added.push_back(static_cast<double>(after.counts()[j] - before.counts()[j]));
-      }
-      engine->histograms[i].ObserveMany(added, after.sum() - before.sum());
-    }
-    engine->shown = now;
+    engine->histograms.Show(now);
   }
 
   prometheus::Registry* registry;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "server/engine_metrics.h"
+#include "server/gateway_metrics.h"
 #include "server/metric_families.h"
 #include "server/number_table.h"
 #include "server/store_metrics.h"
@@ -85,55 +86,6 @@ constexpr NumberRow<AccountTotals> kAccountCounters[] = {
      Count<&AccountTotals::traces_exported, AccountTotals>},
     {"traces_dropped_total", "Requests whose spans were lost.",
      Count<&AccountTotals::traces_dropped, AccountTotals>},
-};
-
-double OldestWaitSeconds(const GatewayCounters& s) {
-  return static_cast<double>(s.oldest_wait_us) * 1e-6;
-}
-
-constexpr char kWaitingHelp[] = "Requests that wait at the gateway, by class.";
-constexpr char kBarredHelp[] = "Workers, and pairs of them, that get nothing because they failed.";
-
-constexpr NumberRow<GatewayCounters> kGatewayGauges[] = {
-    {"gateway_requests_waiting", kWaitingHelp,
-     CountAt<&GatewayCounters::waiting, 0, GatewayCounters>, "class", "interactive"},
-    {"gateway_requests_waiting", kWaitingHelp,
-     CountAt<&GatewayCounters::waiting, 1, GatewayCounters>, "class", "agent"},
-    {"gateway_requests_waiting", kWaitingHelp,
-     CountAt<&GatewayCounters::waiting, 2, GatewayCounters>, "class", "batch"},
-    {"gateway_oldest_wait_seconds", "Age of the request that waits there for longest.",
-     OldestWaitSeconds},
-    {"gateway_workers_ready", "Workers that it reaches and whose steps come back.",
-     Count<&GatewayCounters::ready_workers, GatewayCounters>},
-    {"leases_held", "States on their way between workers: room and blocks that are held for them.",
-     Count<&GatewayCounters::leases_held, GatewayCounters>},
-    {"gateway_orphans", "Runs of lost gateways that this one may take over.",
-     Count<&GatewayCounters::orphans, GatewayCounters>},
-    {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_workers, GatewayCounters>,
-     "kind", "worker"},
-    {"gateway_barred", kBarredHelp, Count<&GatewayCounters::barred_pairs, GatewayCounters>, "kind",
-     "pair"},
-};
-
-constexpr char kRefusedHelp[] = "Requests refused with 429, by reason.";
-
-constexpr NumberRow<GatewayCounters> kGatewayCounters[] = {
-    {"gateway_redispatched_total", "Attempts of requests after the first.",
-     Count<&GatewayCounters::redispatched, GatewayCounters>},
-    {"gateway_migrated_total", "Of these, those that continued an answer.",
-     Count<&GatewayCounters::migrated, GatewayCounters>},
-    {"gateway_hand_offs_total", "Attempts split between a prefill and a decode worker.",
-     Count<&GatewayCounters::hand_offs, GatewayCounters>},
-    {"gateway_adopted_total", "Runs taken over from a gateway that was lost.",
-     Count<&GatewayCounters::adopted, GatewayCounters>},
-    {"gateway_queued_total", "Requests that waited at the gateway.",
-     Count<&GatewayCounters::queued, GatewayCounters>},
-    {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::shed, GatewayCounters>,
-     "reason", "promise"},
-    {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::over_budget, GatewayCounters>,
-     "reason", "budget"},
-    {"gateway_barred_total", "Times that a worker or a pair was barred.",
-     Count<&GatewayCounters::openings, GatewayCounters>},
 };
 
 // Methods outside the common ones share a label value.
@@ -251,9 +203,7 @@ struct ServerMetrics::Impl {
 
   std::mutex account_mutex;
   NumberTable<AccountTotals> account{{}, kAccountCounters, &registry, EngineLabels(), compat, "0"};
-  // Under account_mutex too.
-  NumberTable<GatewayCounters> gateway{kGatewayGauges, kGatewayCounters, &registry,
-                                       EngineLabels(), compat,           "0"};
+  GatewayMetrics gateway{&registry, EngineLabels(), compat};
 
   std::mutex fields_mutex;
   std::set<std::string> field_labels;  // under fields_mutex
@@ -391,8 +341,8 @@ std::string ServerMetrics::Serialize(const std::vector<EngineStatistics>& engine
   {
     const std::lock_guard lock(impl_->account_mutex);
     impl_->account.Show(account);
-    impl_->gateway.Show(gateway);
   }
+  impl_->gateway.Update(gateway);
   return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
 }
 

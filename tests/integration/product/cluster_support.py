@@ -124,9 +124,16 @@ class Cluster:
             time.sleep(0.05)
         raise AssertionError("the cluster is not ready: " + self.logs())
 
-    def status(self):
+    def look(self):
         done = support.run("cluster", *self.tls, "status", "--dir", self.folder.name, "--json")
-        return json.loads(done.stdout)["workers"]
+        return json.loads(done.stdout)
+
+    def status(self):
+        return self.look()["workers"]
+
+    def busiest(self):
+        """Time in steps of the busiest worker over the mean, by role."""
+        return self.look()["busiest_worker_ratio"]
 
     def certificate(self):
         """Flags with a certificate that is its own authority."""
@@ -232,14 +239,15 @@ def alive(pid):
         return False
 
 
-def metric(port, name):
-    """Sum of the series of one name."""
+def metric(port, name, label=""):
+    """Sum of the series of one name that have the label."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()
     connection.close()
     return sum(float(line.split()[-1]) for line in lines
-               if line.startswith(("deepinfer:" + name + "{", "deepinfer:" + name + " ")))
+               if line.startswith(("deepinfer:" + name + "{", "deepinfer:" + name + " "))
+               and label in line)
 
 
 def wait_for(what, limit_s=60):

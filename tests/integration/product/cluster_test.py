@@ -21,6 +21,17 @@ class ClusterTest(cluster_support.ClusterCase):
             self.expect_nothing_held(cluster)
             workers = cluster.status()
             self.assertEqual([w["role"] for w in workers], ["all", "all"])
+            for worker in workers:
+                self.assertGreater(worker["device_seconds"], 0)
+                self.assertGreaterEqual(worker["step_prediction_error"], 0)
+            self.assertTrue(1 <= cluster.busiest()["all"] <= 2)
+            # By now the workers have told what their steps cost.
+            self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+            for name in ("ttft", "tpot"):
+                self.assertGreater(
+                    metric(cluster.port, "gateway_%s_forecast_error_count" % name), 0)
+            self.assertGreaterEqual(
+                metric(cluster.port, "gateway_busiest_worker_ratio", 'of="all"'), 1)
             self.assertEqual([w["pid"] for w in workers],
                              [cluster.pids["worker-0"], cluster.pids["worker-1"]])
             self.assertEqual(cluster.stop(), 0)

@@ -231,5 +231,33 @@ TEST(Metrics, CancelledRequestsAreCountedApart) {
       << text;
 }
 
+std::string OfGateway(std::string_view name, std::string_view more = "") {
+  return std::string("deepinfer:gateway_")
+      .append(name)
+      .append(R"({model_name="m",role="all",engine="0")")
+      .append(more)
+      .append("}");
+}
+
+TEST(Metrics, ShowHowFarForecastsWereOffAndNeverGoBack) {
+  ServerMetrics metrics("m", MetricsCompat::kVllm);
+  GatewayCounters before, after;
+  before.forecast_errors.ttft.Observe(0.5);
+  after = before;
+  after.forecast_errors.ttft.Observe(0.25);
+  after.forecast_errors.tpot.Observe(0.03);
+  after.busiest[2] = 1.5;
+  (void)metrics.Serialize({}, {}, {}, before);
+  (void)metrics.Serialize({}, {}, {}, after);
+  // Of a reader that comes late.
+  const std::string text =
+      metrics.Serialize({}, {}, {}, before) + metrics.Serialize({}, {}, {}, after);
+  EXPECT_TRUE(Has(text, OfGateway("ttft_forecast_error_count"), "2")) << text;
+  EXPECT_TRUE(Has(text, OfGateway("ttft_forecast_error_sum"), "0.75"));
+  EXPECT_TRUE(Has(text, OfGateway("tpot_forecast_error_count"), "1"));
+  EXPECT_FALSE(Has(text, OfGateway("ttft_forecast_error_count"), "1"));
+  EXPECT_TRUE(Has(text, OfGateway("busiest_worker_ratio", R"(,of="decode")"), "1.5")) << text;
+}
+
 }  // namespace
 }  // namespace deepinfer
