@@ -170,6 +170,7 @@ void WriteHandOffs(const HandOffCounters& counters, JsonWriter* writer) {
       .Field("bytes_sent", counters.bytes_sent)
       .Field("bytes_received", counters.bytes_received)
       .Field("extents_nacked", counters.extents_nacked)
+      .Field("bytes_by_ucx", counters.bytes_by_ucx)
       .EndObject();
 }
 

@@ -20,6 +20,7 @@
 #include "server/overhead_log.h"
 #include "server/request_account.h"
 #include "transfer/self_test.h"
+#include "transfer/ucx.h"
 
 namespace deepinfer {
 namespace {
@@ -45,9 +46,13 @@ class WorkerCommand final : public Command {
         ->check(CLI::IsMember({"all", "prefill", "decode"}))
         ->capture_default_str();
     c->add_option("--transport", transport_,
-                  "How states move between workers: shared memory on one machine, TCP, or auto")
-        ->check(CLI::IsMember({"auto", "shm", "tcp"}))
+                  "How states move between workers: shared memory on one machine, TCP, or auto; "
+                  "ucx: by UCX (RDMA) to workers that were told so too, to others as auto")
+        ->check(CLI::IsMember({"auto", "shm", "tcp", "ucx"}))
         ->capture_default_str();
+    c->add_option("--ucx-transports", ucx_.transports,
+                  "With --transport ucx: what it may use, in its own names, as rc,tcp or shm; "
+                  "default: its own choice");
     c->add_option("--hand-off", hand_off_,
                   "What moves to the worker that runs the answer. full: state and first token; "
                   "store: the first token, blocks come from the shared cache; encoder, tail: what "
@@ -89,6 +94,7 @@ class WorkerCommand final : public Command {
     DI_RETURN_IF_ERROR(flags_.Finish(dir));
     DI_RETURN_IF_ERROR(registry_.Check());
     DI_RETURN_IF_ERROR(CheckHandOff());
+    DI_RETURN_IF_ERROR(CheckUcx());
     if (layers_ == "encoder") flags_.part = ModelPart::kEncoder;
     StopSignals signals;
     SteadyClock clock;
@@ -99,6 +105,9 @@ class WorkerCommand final : public Command {
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
     options.revision = revision_;
     DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
+    if (transport_ == "ucx") {
+      DI_ASSIGN_OR_RETURN(options.sender.ucx, OpenUcx(ucx_));
+    }
     if (!listen_.starts_with("unix:")) options.data_host = HostOf(listen_);
     // Beside the load of the weights.
     std::future<Result<HandOffTransport>> transport =
@@ -171,6 +180,19 @@ class WorkerCommand final : public Command {
     return InvalidRequest("--layers encoder needs --role prefill and --hand-off encoder or tail");
   }
 
+  Status CheckUcx() const {
+    if (transport_ != "ucx") {
+      if (ucx_.transports.empty()) return OkStatus();
+      return InvalidRequest("--ucx-transports needs --transport ucx");
+    }
+    if (!tls_.certificate_file.empty()) {
+      return InvalidRequest(
+          "--transport ucx moves states in the clear: leave --tls-cert out, or "
+          "choose another --transport");
+    }
+    return OkStatus();
+  }
+
   HandOffProfile Profile() const {
     if (hand_off_ == "store") return HandOffProfile::kStore;
     if (hand_off_ == "encoder") return HandOffProfile::kEncoder;
@@ -190,6 +212,11 @@ class WorkerCommand final : public Command {
     const bool is_auto = transport == HandOffTransport::kAuto;
     SelfTestOptions test;
     test.host = options.data_host;
+    if (options.sender.ucx != nullptr) {
+      test.way = SelfTestWay::kUcx;
+      test.ucx = options.sender.ucx;
+      DI_RETURN_IF_ERROR(TestTransport(test).Annotate("UCX"));
+    }
     if (transport != HandOffTransport::kTcp) {
       test.way = SelfTestWay::kSharedMemory;
       const Status status = TestTransport(test);
@@ -228,6 +255,10 @@ class WorkerCommand final : public Command {
   ServeFlags flags_;
   RegistryFlags registry_;
   TlsFlags tls_;
+  UcxOptions ucx_;
+#ifdef DEEPINFER_TEST_HOOKS
+  int change_extents_ = 0;
+#endif
   std::string role_ = "all";
   std::string transport_ = "auto";
   std::string hand_off_ = "full";

@@ -16,6 +16,7 @@ struct HandOffCounters {
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
   int64_t extents_nacked = 0;  // arrived broken
+  int64_t bytes_by_ucx = 0;    // of those received
 };
 
 }  // namespace deepinfer

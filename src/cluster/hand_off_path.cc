@@ -5,6 +5,8 @@
 #include <utility>
 
 #include <cluster.pb.h>
+#include "base/log.h"
+#include "transfer/ucx.h"
 
 namespace deepinfer {
 
@@ -61,19 +63,27 @@ wire::Message ExtentMessage(const Extent& extent) {
 }
 
 Result<std::unique_ptr<ExtentPath>> OpenHandOffPath(const wire::Ticket& ticket,
-                                                    HandOffTransport transport,
-                                                    const std::string& endpoint, bool is_secure,
+                                                    const HandOffSenderOptions& options,
+                                                    const std::string& endpoint,
                                                     HandOffConnection* connection) {
+  const HandOffTransport transport = options.transport;
+  const auto deadline = [] { return std::chrono::steady_clock::now() + kDialLimit; };
+  if (!ticket.ucx_address().empty() && options.ucx != nullptr) {
+    auto path = OpenUcxPath(options.ucx, ticket.ucx_address(), deadline());
+    if (path.ok()) return path;
+    // No fabric that both are on: the network reaches it.
+    Log(LogLevel::kWarning, "hand_off.no_ucx", {{"endpoint", endpoint}, {"status", path.status()}});
+  }
   if (!ticket.shared_memory().empty() && transport != HandOffTransport::kTcp) {
     auto shared = OpenSharedPath(ticket.shared_memory(), ticket.credit_bytes());
     if (shared.ok() || transport == HandOffTransport::kSharedMemory) return shared;
     // Another container on the same kernel, or another user: the network reaches it.
   }
-  if (ticket.data_endpoint().empty() && is_secure) {
+  if (ticket.data_endpoint().empty() && options.security != nullptr) {
     return std::unique_ptr<ExtentPath>(new InBandPath(connection));
   }
   DI_ASSIGN_OR_RETURN(const Address address, DataAddress(endpoint, ticket.data_endpoint()));
-  return OpenStreamPath(address.host, address.port, std::chrono::steady_clock::now() + kDialLimit);
+  return OpenStreamPath(address.host, address.port, deadline());
 }
 
 }  // namespace deepinfer

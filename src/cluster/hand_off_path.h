@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cluster/hand_off_connection.h"
-#include "cluster/hand_off_receiver.h"
+#include "cluster/hand_off_sender.h"
 #include "transfer/extent_path.h"
 
 namespace deepinfer {
@@ -14,12 +14,13 @@ namespace deepinfer {
 // Announces an extent.
 wire::Message ExtentMessage(const Extent& extent);
 
-// Shared memory where the ticket offers it and `transport` allows it, else a data connection to the
-// host of `endpoint`; secure pairs have none and use the messages of the session. The connection is
-// borrowed. unavailable: there is no way.
+// UCX where the ticket offers it and the options have it; shared memory where the ticket offers it
+// and their transport allows it; else a data connection to the host of `endpoint`. Secure pairs
+// have none of these and use the messages of the session. The connection is borrowed. unavailable:
+// there is no way.
 Result<std::unique_ptr<ExtentPath>> OpenHandOffPath(const wire::Ticket& ticket,
-                                                    HandOffTransport transport,
-                                                    const std::string& endpoint, bool is_secure,
+                                                    const HandOffSenderOptions& options,
+                                                    const std::string& endpoint,
                                                     HandOffConnection* connection);
 
 }  // namespace deepinfer

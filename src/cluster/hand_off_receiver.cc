@@ -34,8 +34,10 @@ std::optional<HandOffProfile> DecodeProfile(wire::HandOffProfile profile) {
 }  // namespace
 
 HandOffReceiver::HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
-                                 const std::string& host, const Clock* clock)
+                                 const std::string& host, const Clock* clock,
+                                 const UcxContextPtr& ucx)
     : transport_(transport), clock_(clock), landings_(options, clock) {
+  if (ucx != nullptr) ListenByUcx(ucx);
   if (transport == HandOffTransport::kSharedMemory) return;
   Result<std::unique_ptr<DataServer>> server = DataServer::Listen(
       host, &landings_, [this](const Extent& e, ExtentOutcome outcome) { OnData(e, outcome); });
@@ -47,8 +49,22 @@ HandOffReceiver::HandOffReceiver(HandOffTransport transport, const LandingOption
   }
 }
 
+void HandOffReceiver::ListenByUcx(const UcxContextPtr& ucx) {
+  Result<std::unique_ptr<UcxServer>> server =
+      UcxServer::Start(ucx, &landings_, [this](const Extent& extent, ExtentOutcome outcome) {
+        if (outcome == ExtentOutcome::kStored) bytes_by_ucx_ += extent.size_bytes;
+        OnData(extent, outcome);
+      });
+  if (server.ok()) {
+    ucx_server_ = *std::move(server);
+  } else {
+    Log(LogLevel::kWarning, "hand_off.no_ucx_server", {{"status", server.status()}});
+  }
+}
+
 HandOffReceiver::~HandOffReceiver() {
   data_server_.reset();
+  ucx_server_.reset();
   GiveUpAll(Unavailable("the worker stops"));
 }
 
@@ -121,7 +137,8 @@ void HandOffReceiver::Grant(const wire::Reserve& message, const Peer& peer, wire
   for (const wire::Region& region : message.regions()) {
     regions.push_back({region.size_bytes(), region.unit_bytes()});
   }
-  const bool shares = peer.same_host && transport_ != HandOffTransport::kTcp;
+  const bool by_ucx = ucx_server_ != nullptr && message.ucx();
+  const bool shares = peer.same_host && transport_ != HandOffTransport::kTcp && !by_ucx;
   const Result<LandingGrant> grant = landings_.Grant(regions, shares, message.early());
   if (!grant.ok()) {
     const bool no_room = grant.status().code() == StatusCode::kResourceExhausted;
@@ -148,6 +165,7 @@ void HandOffReceiver::Grant(const wire::Reserve& message, const Peer& peer, wire
   ticket->set_lease_us(landings_.options().lease_us);
   ticket->set_credit_bytes(landings_.options().window_bytes);
   ticket->set_shared_memory(grant->shared_window);
+  if (by_ucx) ticket->set_ucx_address(ucx_server_->address());
   if (data_server_ != nullptr) {
     ticket->set_data_endpoint(":" + std::to_string(data_server_->port()));
   }
@@ -337,6 +355,7 @@ void HandOffReceiver::Count(HandOffCounters* counters) const {
   counters->tickets_released = landed.released;
   counters->bytes_received = landed.bytes_stored;
   counters->extents_nacked = landed.extents_nacked;
+  counters->bytes_by_ucx = bytes_by_ucx_.load();
 }
 
 }  // namespace deepinfer

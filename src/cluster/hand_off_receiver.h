@@ -3,6 +3,7 @@
 // Thread rule: any thread; no callback runs under its lock. Owner: WorkerService.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "engine/request.h"
 #include "transfer/data_server.h"
 #include "transfer/landing_table.h"
+#include "transfer/ucx.h"
 
 namespace deepinfer {
 
@@ -50,9 +52,9 @@ class HandOffReceiver {
   };
 
   // host: where data connections are taken. Without a data server only peers on this machine can
-  // hand over.
+  // hand over. ucx: offered to senders that have it too; null: to nobody.
   HandOffReceiver(HandOffTransport transport, const LandingOptions& options,
-                  const std::string& host, const Clock* clock);
+                  const std::string& host, const Clock* clock, const UcxContextPtr& ucx = nullptr);
   ~HandOffReceiver();  // ends what waits as unavailable
 
   // run names request and attempt (RunName). One of start and end is called, once.
@@ -103,6 +105,7 @@ class HandOffReceiver {
     int64_t reserved_us = 0;
   };
 
+  void ListenByUcx(const UcxContextPtr& ucx);
   void Answer(const Extent& extent, ExtentOutcome outcome, const Reply& reply);
   ExtentOutcome OnInBand(const Extent& extent, const std::string& data);
   // An extent that came over a data connection.
@@ -124,7 +127,10 @@ class HandOffReceiver {
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Waiting> waiting_;  // by run
   std::unordered_map<uint64_t, Sender> senders_;      // by ticket
-  std::unique_ptr<DataServer> data_server_;           // last: its threads use the rest
+  std::atomic<int64_t> bytes_by_ucx_{0};
+  // Last: their threads use the rest.
+  std::unique_ptr<DataServer> data_server_;
+  std::unique_ptr<UcxServer> ucx_server_;
 };
 
 // Names one attempt of a request, also inside the engine.

@@ -19,11 +19,13 @@
 #include "cluster/hand_off_counters.h"
 #include "cluster/hand_off_transfer.h"
 #include "transfer/extent_path.h"
+#include "transfer/ucx.h"
 
 namespace deepinfer {
 
 struct HandOffSenderOptions {
   HandOffTransport transport = HandOffTransport::kAuto;
+  UcxContextPtr ucx = nullptr;  // used with workers that have it too; null: never
   SecurityPtr security;
   // A connection that nobody used for so long is closed: a worker may be gone for good.
   int64_t idle_connection_us = 60'000'000;

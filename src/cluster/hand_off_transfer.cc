@@ -246,6 +246,7 @@ Result<wire::Ticket> HandOffTransfer::Reserve(HandOffConnection* connection,
     ticket_ = nullptr;
     const bool early = !last_;
     reserve->set_early(early);
+    reserve->set_ucx(sender_->options().ucx != nullptr);
     lock.unlock();
     connection->Send(message);
     lock.lock();
@@ -274,8 +275,7 @@ Status HandOffTransfer::PushState(HandOffConnection* connection, const wire::Tic
   }
   const HandOffSenderOptions& options = sender_->options();
   DI_ASSIGN_OR_RETURN(std::unique_ptr<ExtentPath> path,
-                      OpenHandOffPath(ticket, options.transport, target_.endpoint,
-                                      options.security != nullptr, connection));
+                      OpenHandOffPath(ticket, options, target_.endpoint, connection));
   if (options.wrap_path) path = options.wrap_path(std::move(path));
   ExtentPushTarget to;
   to.ticket = ticket.ticket();

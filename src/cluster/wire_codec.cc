@@ -407,12 +407,13 @@ void EncodeHandOffs(const HandOffCounters& counters, wire::HandOffCounts* out) {
   out->set_bytes_sent(counters.bytes_sent);
   out->set_bytes_received(counters.bytes_received);
   out->set_extents_nacked(counters.extents_nacked);
+  out->set_bytes_by_ucx(counters.bytes_by_ucx);
 }
 
 HandOffCounters DecodeHandOffs(const wire::HandOffCounts& in) {
-  return {in.tickets_granted(), in.tickets_released(), in.pins_acquired(),
-          in.pins_released(),   in.committed(),        in.failed(),
-          in.bytes_sent(),      in.bytes_received(),   in.extents_nacked()};
+  return {in.tickets_granted(), in.tickets_released(), in.pins_acquired(), in.pins_released(),
+          in.committed(),       in.failed(),           in.bytes_sent(),    in.bytes_received(),
+          in.extents_nacked(),  in.bytes_by_ucx()};
 }
 
 }  // namespace deepinfer

@@ -70,7 +70,8 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
       own_(InfoOf(*worker, options)),
       role_(own_.role),
       kept_(options.kept),
-      receiver_(ReceiverTransport(options), options.landing, options.data_host, clock),
+      receiver_(ReceiverTransport(options), options.landing, options.data_host, clock,
+                options.sender.ucx),
       sender_(SenderOptions(options, worker), own_, clock),
       reporter_([this] { Report(); }) {}
 

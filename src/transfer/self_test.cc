@@ -49,17 +49,23 @@ Status TestTransport(const SelfTestOptions& options) {
     push.OnAck(extent.offset, outcome == ExtentOutcome::kCorrupt);
   };
   std::unique_ptr<DataServer> server;
-  if (!shares) {
+  std::unique_ptr<UcxServer> ucx_server;
+  if (options.way == SelfTestWay::kTcp) {
     DI_ASSIGN_OR_RETURN(server, DataServer::Listen(options.host, &table, acknowledge));
+  } else if (options.way == SelfTestWay::kUcx) {
+    DI_ASSIGN_OR_RETURN(ucx_server, UcxServer::Start(options.ucx, &table, acknowledge));
   }
   const TransferRegion region{options.size_bytes, kExtentBytes};
   DI_ASSIGN_OR_RETURN(const LandingGrant grant, table.Grant({&region, 1}, shares));
   if (shares && grant.shared_window.empty())
     return Unavailable("the system gives no shared memory");
-  DI_ASSIGN_OR_RETURN(std::unique_ptr<ExtentPath> path,
-                      shares ? OpenSharedPath(grant.shared_window, landing.window_bytes)
-                             : OpenStreamPath(options.host, server->port(),
-                                              std::chrono::steady_clock::now() + kLimit));
+  const auto open = [&] {
+    const SocketDeadline deadline = std::chrono::steady_clock::now() + kLimit;
+    if (shares) return OpenSharedPath(grant.shared_window, landing.window_bytes);
+    if (server != nullptr) return OpenStreamPath(options.host, server->port(), deadline);
+    return OpenUcxPath(options.ucx, ucx_server->address(), deadline);
+  };
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<ExtentPath> path, open());
   if (options.wrap_path) path = options.wrap_path(std::move(path));
   const std::span<const std::byte> all(sent);
   for (size_t at = 0; at < all.size(); at += kExtentBytes) {
@@ -77,6 +83,7 @@ Status TestTransport(const SelfTestOptions& options) {
   // Its threads use the push.
   path.reset();
   server.reset();
+  ucx_server.reset();
   DI_RETURN_IF_ERROR(pushed);
   DI_ASSIGN_OR_RETURN(const std::vector<std::byte> received,
                       table.Take(grant.ticket, push.manifest()));

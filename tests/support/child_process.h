@@ -33,6 +33,9 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
   ~ChildProcess() { Kill(); }
 
+  // It does nothing more until it is killed.
+  void Stop() const { kill(pid_, SIGSTOP); }
+
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);

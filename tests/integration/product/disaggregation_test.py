@@ -84,6 +84,30 @@ class DisaggregationTest(cluster_support.ClusterCase):
             done = support.run("ledger", "check", folder)
             self.assertEqual(done.returncode, 0, done.stdout)
 
+    def test_equal_answers_by_ucx_also_when_a_worker_dies(self):
+        refused = support.run("worker", support.DEMO_MODEL, "--transport", "ucx",
+                              "--ucx-transports", "carrier_pigeon")
+        self.assertNotEqual(refused.returncode, 0)
+        if b"has no UCX" in refused.stderr:
+            self.skipTest("this build has no UCX")
+        self.assertIn(b"carrier_pigeon", refused.stderr)
+        for transports in ("tcp", "shm"):
+            with Cluster(*TWO_OF_EACH, "--worker-flag=--transport=ucx",
+                         "--worker-flag=--ucx-transports=" + transports) as cluster:
+                self.check([Stream(cluster.port, payload(i)) for i in range(8)])
+                self.assertGreater(total(cluster, "bytes_by_ucx"), 0)
+                self.assertEqual(total(cluster, "bytes_by_ucx"), total(cluster, "bytes_received"))
+                self.assertEqual(total(cluster, "failed"), 0)
+                self.expect_nothing_held(cluster)
+                for role in ("decode", "prefill"):
+                    streams = self.start(cluster, events=1)
+                    victim = max((w for w in cluster.status() if w["role"] == role),
+                                 key=lambda w: w["running"])
+                    os.kill(victim["pid"], signal.SIGKILL)
+                    self.check(streams)
+                    wait_for(cluster.all_ready)
+                self.expect_nothing_held(cluster)
+
     def test_equal_answers_of_every_kind(self):
         with Cluster("--prefill", "1", "--decode", "1") as cluster:
             for request, want in zip(cluster_support.WHOLE, self.want_whole):

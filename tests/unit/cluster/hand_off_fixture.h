@@ -70,12 +70,13 @@ struct Node {
 
 class HandOffTest : public ::testing::Test {
  protected:
-  void Start(WorkerServiceOptions options = {}) {
-    options.profile = profile_;
-    prefill_ = std::make_unique<Node>(WorkerRole::kPrefill, dir_.File("p"), options, &clock_,
+  void Start(const WorkerServiceOptions& options = {}) { Start(options, options); }
+  void Start(WorkerServiceOptions of_prefill, WorkerServiceOptions of_decode) {
+    of_prefill.profile = of_decode.profile = profile_;
+    prefill_ = std::make_unique<Node>(WorkerRole::kPrefill, dir_.File("p"), of_prefill, &clock_,
                                       prefill_root_);
-    decode_ =
-        std::make_unique<Node>(WorkerRole::kDecode, dir_.File("d"), options, &clock_, decode_root_);
+    decode_ = std::make_unique<Node>(WorkerRole::kDecode, dir_.File("d"), of_decode, &clock_,
+                                     decode_root_);
   }
   static EngineRequest Request(uint32_t attempt = 1) {
     EngineRequest request;

@@ -44,6 +44,50 @@ INSTANTIATE_TEST_SUITE_P(Ways, HandOffWays,
                                            HandOffTransport::kTcp),
                          NameOfWay);
 
+class HandOffByUcx : public HandOffTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    if (!HasUcx()) GTEST_SKIP() << "this build has no UCX";
+    const auto context = OpenUcx({GetParam()});
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
+    options_.sender.ucx = *context;
+  }
+  void MoveAState(size_t image_bytes) {
+    SubmitBoth();
+    FinishPrompt(image_bytes);
+    EXPECT_EQ(prompt_.Wait().finish, FinishReason::kHandedOff);
+    ASSERT_TRUE(Eventually([&] { return decode_->engine.num_taken() == 1; }));
+    EXPECT_EQ(decode_->engine.request(0).resume->image, Image(image_bytes));
+    decode_->engine.Send(0, 1, {11}, FinishReason::kStop);
+    EXPECT_EQ(answer_.Wait().finish, FinishReason::kStop);
+    ExpectNothingHeld();
+  }
+  WorkerServiceOptions options_;
+};
+
+TEST_P(HandOffByUcx, StatesTakeItWhereBothSidesHaveIt) {
+  Start(options_);
+  MoveAState(3'000'000);
+  EXPECT_EQ(decode_->counters().bytes_by_ucx, 3'000'000);
+}
+
+TEST_P(HandOffByUcx, StatesTakeAnotherWayToAWorkerWithoutIt) {
+  Start(options_, {});
+  MoveAState(3'000'000);
+  EXPECT_EQ(decode_->counters().bytes_received, 3'000'000);
+  EXPECT_EQ(decode_->counters().bytes_by_ucx, 0);
+}
+
+TEST_P(HandOffByUcx, StatesTakeAnotherWayFromAWorkerWithoutIt) {
+  Start({}, options_);
+  MoveAState(3'000'000);
+  EXPECT_EQ(decode_->counters().bytes_received, 3'000'000);
+  EXPECT_EQ(decode_->counters().bytes_by_ucx, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, HandOffByUcx, ::testing::Values("tcp", "shm"),
+                         [](const auto& transport) { return std::string(transport.param); });
+
 // Without shared memory the state goes over the session too, where nobody can read it.
 TEST_F(HandOffTest, SecurePairsMoveStatesAndLetNobodyElseIn) {
   WorkerServiceOptions options;

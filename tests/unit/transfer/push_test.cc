@@ -16,6 +16,7 @@
 #include "transfer/data_server.h"
 #include "transfer/extent_path.h"
 #include "transfer/extent_push.h"
+#include "transfer/ucx.h"
 
 namespace deepinfer {
 namespace {
@@ -57,7 +58,9 @@ class FaultyPath final : public ExtentPath {
   int num_sent_ = 0;
 };
 
-enum class Way { kShared, kStream };
+enum class Way { kShared, kStream, kUcxTcp, kUcxShm };
+
+UcxOptions UcxOptionsOf(Way way) { return {way == Way::kUcxTcp ? "tcp" : "shm"}; }
 
 class Push : public ::testing::TestWithParam<Way> {
  protected:
@@ -66,17 +69,39 @@ class Push : public ::testing::TestWithParam<Way> {
         "127.0.0.1", &table_, [this](const Extent& e, auto outcome) { Acknowledge(e, outcome); });
     EXPECT_TRUE(server.ok());
     server_ = *std::move(server);
+    if (GetParam() == Way::kUcxTcp || GetParam() == Way::kUcxShm) {
+      const auto context = OpenUcx(UcxOptionsOf(GetParam()));
+      EXPECT_TRUE(context.ok()) << context.status().ToString();
+      ucx_ = *context;
+      auto ucx_server = UcxServer::Start(
+          ucx_, &table_, [this](const Extent& e, auto outcome) { Acknowledge(e, outcome); });
+      EXPECT_TRUE(ucx_server.ok()) << ucx_server.status().ToString();
+      ucx_server_ = *std::move(ucx_server);
+    }
     const TransferRegion region{static_cast<int64_t>(bytes_.size()), kExtentBytes};
     const Result<LandingGrant> grant = table_.Grant({&region, 1}, GetParam() == Way::kShared);
     EXPECT_TRUE(grant.ok());
     grant_ = *grant;
   }
   std::unique_ptr<ExtentPath> Path() {
-    auto path = GetParam() == Way::kShared
-                    ? OpenSharedPath(grant_.shared_window, table_.options().window_bytes)
-                    : OpenStreamPath("127.0.0.1", server_->port(), Soon());
+    auto path = Open();
     EXPECT_TRUE(path.ok()) << path.status().ToString();
     return *std::move(path);
+  }
+  Result<std::unique_ptr<ExtentPath>> Open() {
+    switch (GetParam()) {
+      case Way::kShared:
+        return OpenSharedPath(grant_.shared_window, table_.options().window_bytes);
+      case Way::kStream:
+        return OpenStreamPath("127.0.0.1", server_->port(), Soon());
+      default:
+        return OpenUcxPath(ucx_, ucx_server_->address(), Soon());
+    }
+  }
+  // Their threads may hold the push.
+  void EndServers() {
+    server_.reset();
+    ucx_server_.reset();
   }
   void Acknowledge(const Extent& extent, ExtentOutcome outcome) {
     ExtentPush* push = push_.load();
@@ -104,13 +129,12 @@ class Push : public ::testing::TestWithParam<Way> {
     push_.store(&push);
     const Status status = push.Run(Target(path));
     manifest_ = push.manifest();
-    // The server's threads may still hold the push.
-    server_.reset();
+    EndServers();
     push_.store(nullptr);
     return status;
   }
   void ExpectNothingHeld() {
-    server_.reset();
+    EndServers();
     table_.Revoke(grant_.ticket);
     EXPECT_EQ(table_.counters().granted, table_.counters().released);
     EXPECT_EQ(table_.counters().bytes_held, 0);
@@ -122,6 +146,8 @@ class Push : public ::testing::TestWithParam<Way> {
   LandingTable table_{{.window_bytes = 2 * kExtentBytes, .lease_us = kLeaseUs}, &clock_};
   std::atomic<ExtentPush*> push_{nullptr};
   std::unique_ptr<DataServer> server_;
+  UcxContextPtr ucx_;
+  std::unique_ptr<UcxServer> ucx_server_;
   LandingGrant grant_;
   Manifest manifest_;
 };
@@ -187,7 +213,9 @@ TEST_P(Push, EndsWhenNobodyAcknowledges) {
 }
 
 // A process that dies in the middle of an extent: nothing of it is taken, and nothing stays.
-TEST_P(Push, ASenderThatIsKilledLeavesNothing) {
+using PushFromAFork = Push;
+
+TEST_P(PushFromAFork, ASenderThatIsKilledLeavesNothing) {
   server_.reset();  // no thread while the process is copied
   int ends[2] = {-1, -1};
   ASSERT_EQ(pipe(ends), 0);
@@ -238,10 +266,20 @@ TEST_P(Push, ASenderThatIsKilledLeavesNothing) {
   ExpectNothingHeld();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Push, ::testing::Values(Way::kShared, Way::kStream),
-                         [](const auto& way) {
-                           return way.param == Way::kShared ? "SharedMemory" : "Tcp";
-                         });
+std::string NameOfWay(const ::testing::TestParamInfo<Way>& way) {
+  constexpr const char* kNames[] = {"SharedMemory", "Tcp", "UcxTcp", "UcxSharedMemory"};
+  return kNames[static_cast<size_t>(way.param)];
+}
+
+std::vector<Way> BuiltWays() {
+  if (!HasUcx()) return {Way::kShared, Way::kStream};
+  return {Way::kShared, Way::kStream, Way::kUcxTcp, Way::kUcxShm};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Push, ::testing::ValuesIn(BuiltWays()), NameOfWay);
+// A copy of a process cannot use UCX: ucx_test.cc kills programs of their own.
+INSTANTIATE_TEST_SUITE_P(Ways, PushFromAFork, ::testing::Values(Way::kShared, Way::kStream),
+                         NameOfWay);
 
 class NowhereToGo final : public ExtentPath {
  public:

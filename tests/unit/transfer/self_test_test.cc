@@ -33,6 +33,12 @@ class BrokenPath final : public ExtentPath {
 
 class SelfTest : public ::testing::TestWithParam<SelfTestWay> {
  protected:
+  void SetUp() override {
+    if (GetParam() != SelfTestWay::kUcx) return;
+    const auto context = OpenUcx({"tcp"});
+    ASSERT_TRUE(context.ok()) << context.status().ToString();
+    options_.ucx = *context;
+  }
   SelfTestOptions options_{
       .way = GetParam(), .host = "127.0.0.1", .size_bytes = 20 * kExtentBytes + 999};
 };
@@ -55,8 +61,12 @@ TEST_P(SelfTest, FailsWhereNobodyCanListen) {
   EXPECT_EQ(TestTransport(options_).code(), listens ? StatusCode::kUnavailable : StatusCode::kOk);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, SelfTest,
-                         ::testing::Values(SelfTestWay::kSharedMemory, SelfTestWay::kTcp));
+std::vector<SelfTestWay> BuiltWays() {
+  if (!HasUcx()) return {SelfTestWay::kSharedMemory, SelfTestWay::kTcp};
+  return {SelfTestWay::kSharedMemory, SelfTestWay::kTcp, SelfTestWay::kUcx};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, SelfTest, ::testing::ValuesIn(BuiltWays()));
 
 }  // namespace
 }  // namespace deepinfer
