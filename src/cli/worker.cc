@@ -28,6 +28,9 @@ namespace {
 // A day; sums with the clock stay far from the end of its range.
 constexpr int64_t kMaxDrainUs = int64_t{86'400} * 1'000'000;
 
+// A worker without work tries itself so often (docs/cluster.md §5).
+constexpr int64_t kSelfProbeUs = 10'000'000;
+
 // Host of host:port without the brackets of IPv6.
 std::string HostOf(const std::string& endpoint) {
   std::string host = endpoint.substr(0, endpoint.rfind(':'));
@@ -104,6 +107,7 @@ class WorkerCommand final : public Command {
     options.sender.transport = Transport();
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
     options.revision = revision_;
+    options.self_probe.idle_us = kSelfProbeUs;
     DI_ASSIGN_OR_RETURN(options.sender.security, tls_.Load());
     if (transport_ == "ucx") {
       DI_ASSIGN_OR_RETURN(options.sender.ucx, OpenUcx(ucx_));

@@ -179,6 +179,10 @@ void HandOffTransfer::Start() {
 void HandOffTransfer::Work() {
   NameThread("hand-off");
   Status status = Converse(target_.profile);
+  if (status.code() == StatusCode::kDeadline) {
+    // A receiver that stands still is a lost one: the time of the request is not over.
+    status = Unavailable(status.message());
+  }
   if (!status.ok()) {
     // Nothing of it is sent any more, and no pin outlives it.
     push_.Stop(status);

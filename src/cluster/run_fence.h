@@ -20,8 +20,20 @@ class RunFence {
     if (attempt <= seen.attempt) return false;
     seen.attempt = attempt;
     seen.last_us = now_us;
+    seen.cancelled = false;
     order_.emplace_back(now_us, request_id);
     return true;
+  }
+
+  // A cancellation: the attempt and those below it enter no more.
+  void Cancel(const std::string& request_id, uint32_t attempt, int64_t now_us) {
+    if (Enter(request_id, attempt, now_us)) seen_[request_id].cancelled = true;
+  }
+  // Whether the cancellation of the attempt came before the attempt itself; true once.
+  bool TakeCancelled(const std::string& request_id, uint32_t attempt) {
+    const auto it = seen_.find(request_id);
+    return it != seen_.end() && it->second.attempt == attempt &&
+           std::exchange(it->second.cancelled, false);
   }
 
   size_t size() const { return seen_.size(); }
@@ -31,6 +43,7 @@ class RunFence {
   struct Seen {
     uint32_t attempt = 0;
     int64_t last_us = 0;
+    bool cancelled = false;  // and it never entered
   };
 
   void Forget(int64_t now_us) {

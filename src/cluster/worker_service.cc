@@ -73,6 +73,7 @@ WorkerService::WorkerService(const WorkerServiceOptions& options, Worker* worker
       receiver_(ReceiverTransport(options), options.landing, options.data_host, clock,
                 options.sender.ucx),
       sender_(SenderOptions(options, worker), own_, clock),
+      self_probe_(options.self_probe, worker, clock),
       reporter_([this] { Report(); }) {}
 
 WorkerService::~WorkerService() {
@@ -216,17 +217,22 @@ void WorkerService::OnSubmit(const std::shared_ptr<GatewayLink>& link,
   const int64_t now_us = clock_->NowUs();
   link->NoteDispatch(submit.dispatch_seq());
   std::string older;
+  bool is_fresh = false, was_cancelled = false;
   {
     const std::lock_guard lock(mutex_);
-    // Whoever sent a stale attempt has moved on.
-    if (!fence_.Enter(in.request_id(), in.attempt(), now_us)) return;
+    is_fresh = fence_.Enter(in.request_id(), in.attempt(), now_us);
+    if (!is_fresh) was_cancelled = fence_.TakeCancelled(in.request_id(), in.attempt());
     const auto it = runs_.find(in.request_id());
     if (it != runs_.end()) older = it->second.name;
   }
-  if (!older.empty()) CancelRun(older);
   const auto refuse = [&](const Status& status) {
     EndWith(link, in.request_id(), in.attempt(), status);
   };
+  // Somebody still waits for its end.
+  if (was_cancelled) return refuse(Cancelled("the request was cancelled"));
+  // Whoever sent a stale attempt has moved on.
+  if (!is_fresh) return;
+  if (!older.empty()) CancelRun(older);
   if (draining()) return refuse(Unavailable("the worker drains"));
   Result<EngineRequest> request = DecodeRequest(in, now_us);
   if (!request.ok()) return refuse(request.status());
@@ -384,7 +390,7 @@ void WorkerService::OnCancel(const std::string& request_id, uint32_t attempt) {
   {
     const std::lock_guard lock(mutex_);
     // A submission that arrives late is stale as well.
-    (void)fence_.Enter(request_id, attempt, clock_->NowUs());
+    fence_.Cancel(request_id, attempt, clock_->NowUs());
     const auto it = runs_.find(submitted_as);
     if (it == runs_.end()) return;
     name = it->second.name;
@@ -470,8 +476,12 @@ void WorkerService::Report() {
     receiver_.Sweep();
     sender_.Sweep();
     CancelRuns(kept_.Expire(clock_->NowUs()));
+    LoadReport load = worker_->Load();
+    self_probe_.Look(load);
+    // Gateways learn of it when it fails only.
+    load.running = std::max(0, load.running - self_probe_.num_running());
+    load.ready = load.ready && self_probe_.passes();
     if (links.empty()) continue;
-    const LoadReport load = worker_->Load();
     const auto now = std::chrono::steady_clock::now();
     if (now < next && !at_once && !HasChanged(reported, load)) continue;
     const bool with_statistics = at_once || seq % kReportsPerStatistics == 1;

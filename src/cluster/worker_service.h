@@ -20,6 +20,7 @@
 #include "cluster/hand_off_sender.h"
 #include "cluster/kept_runs.h"
 #include "cluster/run_fence.h"
+#include "cluster/self_probe.h"
 #include "cluster/session.h"
 #include "cluster/worker.h"
 
@@ -34,6 +35,7 @@ struct WorkerServiceOptions {
   LandingOptions landing;
   std::string revision;  // of the deployment (docs/cluster.md §5)
   KeptRunsOptions kept;
+  SelfProbeOptions self_probe;
   // Of prompts whose answers run elsewhere; one that holds the encoder only offers kEncoder or
   // kTail.
   HandOffProfile profile = HandOffProfile::kFull;
@@ -124,6 +126,7 @@ class WorkerService {
   bool stop_ = false;
   HandOffReceiver receiver_;
   HandOffSender sender_;
+  SelfProbe self_probe_;
   std::thread reporter_;
 };
 
