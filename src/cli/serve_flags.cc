@@ -276,6 +276,13 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
   c->add_option("--queue-timeout", queue_timeout_s_, "Longest wait of a request, seconds")
       ->check(Seconds(kLeastTimeoutS))
       ->capture_default_str();
+  c->add_option("--class-max-wait", class_max_wait_s_,
+                "Longest wait of interactive, agent and batch requests, seconds, as 5,30,300: what "
+                "waits longer gets 429; 0 = --queue-timeout alone")
+      ->delimiter(',')
+      ->expected(static_cast<int>(kRequestClasses.size()))
+      ->check(Seconds(0))
+      ->capture_default_str();
   c->add_option("--sse-ping-interval", ping_interval_s_,
                 "Seconds of silence before a keep-alive comment; -1 = never")
       ->check(Seconds(-1))
@@ -437,6 +444,9 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   }
   s.request_timeout = Milliseconds(timeout_s_);
   s.queue_timeout = Milliseconds(queue_timeout_s_);
+  for (size_t i = 0; i < s.class_max_wait.size(); ++i) {
+    s.class_max_wait[i] = Milliseconds(class_max_wait_s_[i]);
+  }
   s.sse_ping_interval = Milliseconds(ping_interval_s_);
   s.throughput_log_interval = Milliseconds(log_interval_s_);
   s.build_commit = std::string(kCommit);

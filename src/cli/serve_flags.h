@@ -89,6 +89,7 @@ struct ServeFlags {
   std::string log_level_ = "info";
   double timeout_s_ = 3600;
   double queue_timeout_s_ = 600;
+  std::vector<double> class_max_wait_s_{0, 0, 0};
   double ttft_slo_s_ = 0, tpot_slo_ms_ = 0;
   double tenant_budget_ = 0, tenant_burst_s_ = GatewayOptions().tenant_burst_s;
   double ping_interval_s_ = 45;

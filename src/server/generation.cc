@@ -152,6 +152,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Complete();
   void SendAll(std::vector<std::string> events);
   void Fail(const ApiError& error);
+  // What the client is told of the event that ended its request.
+  ApiError Failure(const TokenEvent& event) const;
   void LogFailure(const Status& status) const;
   void LogOutput() const;
   ResponseMetrics Metrics() const;
@@ -173,6 +175,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const std::optional<WorkNames::Claimed> work_;
   std::shared_ptr<SerialQueue> queue_;
   const bool has_grammar_;
+  const bool waits_by_class_;
+  const uint64_t tenant_;
   std::atomic<bool> client_gone_{false};
 
   // Stream pool only.
@@ -199,6 +203,8 @@ Generation::Generation(ServerState& state, std::shared_ptr<HttpExchange> exchang
       work_(work),
       queue_(std::make_shared<SerialQueue>(&state.stream_pool)),
       has_grammar_(plan_.requests.front().grammar != nullptr),
+      waits_by_class_(state.options.WaitsByClass(plan_.requests.front().request_class)),
+      tenant_(plan_.requests.front().cache_retention.tenant_tag),
       choices_(plan_.requests.size()) {
   state_.generations.Add();
   NameWork();
@@ -263,7 +269,6 @@ void Generation::SubmitAll() {
     const EngineRequest& request = plan_.requests[i];
     // A branch costs no prompt of its own.
     const size_t prompt_tokens = request.branch_of.empty() ? request.prompt_ids.size() : 0;
-    const uint64_t tenant = request.cache_retention.tenant_tag;
     const Status status = gateway().Submit(
         std::move(plan_.requests[i]), [self = shared_from_this(), i](TokenEvent event) {
           self->queue_->Post([self, i, taken = std::move(event)] {
@@ -275,7 +280,7 @@ void Generation::SubmitAll() {
       if (status.code() == StatusCode::kInvalidRequest) state_.metrics.OnValidatorGap();
       ApiError error = ApiErrorFromStatus(status);
       if (status.code() == StatusCode::kResourceExhausted) {
-        error.retry_after_s = gateway().RetryAfterSeconds(tenant);
+        error.retry_after_s = gateway().RetryAfterSeconds(tenant_);
       }
       Fail(error);
       break;
@@ -370,11 +375,21 @@ void Generation::Feed(size_t index, const TokenEvent& event) {
       if (event.finish == FinishReason::kCancelled) {
         record_->Update([](RequestFacts& facts) { facts.cancelled_by_server = true; });
       }
-      Fail(ErrorOf(event, plan_.grammar_path));
+      Fail(Failure(event));
       return;
   }
   state_.metrics.OnFinish(plan_.answer->finish_reason(static_cast<int32_t>(index)));
   if (plan_.answer->done()) Complete();
+}
+
+ApiError Generation::Failure(const TokenEvent& event) const {
+  if (event.finish != FinishReason::kQueueTimeout || !waits_by_class_) {
+    return ErrorOf(event, plan_.grammar_path);
+  }
+  ApiError error = ApiErrorFromStatus(
+      ResourceExhausted("The request waited for as long as its class may; try again later"));
+  error.retry_after_s = gateway().RetryAfterSeconds(tenant_);
+  return error;
 }
 
 ResponseMetrics Generation::Metrics() const {

@@ -169,14 +169,14 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
   }
   const int64_t now_us = SteadyClock().NowUs();
   request->deadline_us = now_us + timeout_us;
-  request->queue_deadline_us =
-      now_us + std::chrono::duration_cast<microseconds>(state.options.queue_timeout).count();
   const std::string& tier = body.labels.service_tier;
   // Nobody waits for these: a batch, or an agent that compacts its history.
   const bool is_compaction = http_request.Header("x-deepseek-harness-compact") == "1";
   if (tier == "batch" || tier == "flex" || is_compaction) {
     request->request_class = RequestClass::kBatch;
   }
+  const auto max_wait = state.options.MaxWait(request->request_class);
+  request->queue_deadline_us = now_us + std::chrono::duration_cast<microseconds>(max_wait).count();
   const auto& secret = model.context.cache_secret;
   request->cache_scope = CacheScope(secret, http_request.key, body.labels).digest;
   request->cache_retention =

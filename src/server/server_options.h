@@ -2,6 +2,7 @@
 // Thread rule: values.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "economics/cost_book.h"
 #include "economics/price_book.h"
+#include "sched/request_class.h"
 #include "server/cache_controls.h"
 #include "server/chat_request.h"
 #include "server/chat_response.h"
@@ -61,6 +63,18 @@ struct ServerOptions {
 
   std::chrono::milliseconds request_timeout{3'600'000};
   std::chrono::milliseconds queue_timeout{600'000};
+  // Of a class: what waits longer may come again later (429). 0: queue_timeout alone.
+  std::array<std::chrono::milliseconds, kRequestClasses.size()> class_max_wait{};
+
+  // Whether its class ends the wait of a request, not queue_timeout.
+  bool WaitsByClass(RequestClass c) const {
+    const auto wait = class_max_wait[static_cast<size_t>(c)];
+    return wait.count() > 0 && wait < queue_timeout;
+  }
+  std::chrono::milliseconds MaxWait(RequestClass c) const {
+    return WaitsByClass(c) ? class_max_wait[static_cast<size_t>(c)] : queue_timeout;
+  }
+
   std::chrono::milliseconds sse_ping_interval{45'000};  // negative: off
 
   int prepare_threads = 2;   // parse, render and tokenise generation requests

@@ -247,6 +247,23 @@ class Lifecycle(unittest.TestCase):
                 status, body = request(server, "POST", "/v1/chat/completions", chat())
             self.assertEqual((status, body["error"]["code"]), (503, "queue_timeout"))
 
+    def test_a_class_that_waits_too_long_is_told_to_come_again(self):
+        with Server("--class-max-wait", "0.1,0,50", "--max-num-seqs", "1") as server:
+            with start_endless(server):
+                while server_running(server) == 0:
+                    time.sleep(0.01)
+                connection = http.client.HTTPConnection("127.0.0.1", server.port,
+                                                        timeout=support.TIMEOUT_S)
+                connection.request("POST", "/v1/chat/completions", json.dumps(chat()),
+                                   {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                body = json.loads(response.read())
+                connection.close()
+            self.assertEqual((response.status, body["error"]["code"]),
+                             (429, "rate_limit_exceeded"))
+            self.assertIn("class", body["error"]["message"])
+            self.assertGreaterEqual(int(response.headers["Retry-After"]), 1)
+
     def test_a_second_server_on_the_port_fails_clearly(self):
         with Server() as server:
             result = support.run("serve", DEMO_MODEL, "--port", server.port)
