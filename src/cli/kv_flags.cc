@@ -4,7 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
 
 #include "base/log.h"
 #include "cli/io.h"
@@ -54,6 +58,37 @@ Result<ModelFiles> DigestModelFiles(const Model& model, const fs::path& model_di
 
 std::string ReplayFolderIn(const std::string& dir) { return dir + "/replay"; }
 
+Result<TenantQuotas> ParseQuotas(const std::vector<std::string>& texts,
+                                 std::span<const uint8_t> secret) {
+  constexpr std::array<std::string_view, 3> kClasses = {"batch", "agent", "chat"};
+  TenantQuotas quotas;
+  for (const std::string& text : texts) {
+    const auto fault = [&](std::string_view what) {
+      return InvalidRequest("--kv-quota " + text + ": " + std::string(what));
+    };
+    const size_t equals = text.rfind('=');
+    if (equals == std::string::npos || equals == 0) return fault("is not TENANT[:CLASS]=MIB");
+    int64_t mib = 0;
+    const char* end = text.data() + text.size();
+    const auto [last, error] = std::from_chars(text.data() + equals + 1, end, mib);
+    if (error != std::errc() || last != end || mib < 1 || mib > kMostMb) {
+      return fault("the space after = is a whole number of MiB above 0");
+    }
+    std::string tenant = text.substr(0, equals);
+    std::optional<size_t> retention;
+    if (const size_t colon = tenant.rfind(':'); colon != std::string::npos) {
+      const auto found = std::ranges::find(kClasses, tenant.substr(colon + 1));
+      if (found == kClasses.end()) return fault("the class after : is batch, agent or chat");
+      retention = static_cast<size_t>(found - kClasses.begin());
+      tenant.resize(colon);
+    }
+    if (tenant.empty()) return fault("names no tenant before the class");
+    TenantQuota& quota = tenant == "*" ? quotas.each : quotas.by_tag[TenantTag(secret, tenant)];
+    (retention ? quota.class_bytes[*retention] : quota.all_bytes) = mib << 20;
+  }
+  return quotas;
+}
+
 std::string UserKvDir() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
     return fs::path(cache) / "deepinfer" / "kv";
@@ -86,6 +121,22 @@ void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
   c->add_option("--kv-tenant-quota-mb", tenant_quota_mb_,
                 "Space of one tenant in it, MiB; 0 = no limit")
       ->check(CLI::Range(int64_t{0}, kMostMb))
+      ->capture_default_str();
+  c->add_option(
+       "--kv-quota", quotas_,
+       "Space of a tenant in one class or in all, TENANT[:CLASS]=MIB, several times; TENANT "
+       "is the namespace of keys, or * for every tenant")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const auto parsed = ParseQuotas({text}, {});
+            return parsed.ok() ? std::string() : parsed.status().message();
+          },
+          "TENANT[:CLASS]=MIB"));
+  c->add_option("--kv-key-file", key_file_,
+                "Keys of tenants whose blocks are stored encrypted (deepinfer kv key)");
+  c->add_option("--kv-writes-per-day", writes_per_day_,
+                "Times the space may be written per day to save the drive; 0 = no limit")
+      ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   c->add_option("--kv-class-default", class_default_,
                 "Retention class of requests that name no lifetime")
@@ -148,7 +199,10 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.read_only_when_in_use = when_in_use_ == "read-only";
   if (shared_) o.node = node_.empty() ? HostName() : node_;
   o.space_bytes = space_mb_ << 20;
-  o.tenant_quota_bytes = tenant_quota_mb_ << 20;
+  DI_ASSIGN_OR_RETURN(o.quotas, ParseQuotas(quotas_, cache->secret));
+  if (tenant_quota_mb_ > 0) o.quotas.each.all_bytes = tenant_quota_mb_ << 20;
+  o.key_file = key_file_;
+  o.writes_per_day = writes_per_day_;
   o.write_queue_bytes = write_queue_mb_ << 20;
   o.group_commit_us = group_commit_ms_ * 1000;
   o.group_commit_bytes = group_commit_mb_ << 20;

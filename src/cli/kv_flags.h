@@ -5,7 +5,9 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -42,6 +44,11 @@ std::string UserKvDir();
 // Of turns with tool calls, in a cache folder.
 std::string ReplayFolderIn(const std::string& dir);
 
+// The quotas of --kv-quota, "TENANT[:CLASS]=MIB" each with TENANT * for every tenant. Tags of named
+// tenants come from the store's secret. invalid_request names the text and what is wrong with it.
+Result<TenantQuotas> ParseQuotas(const std::vector<std::string>& texts,
+                                 std::span<const uint8_t> secret);
+
 struct KvFlags {
   // default_dir: used when --kv-dir is not given; "" stands for deepinfer/kv in the user's cache
   // folder, "none" for no store.
@@ -72,6 +79,9 @@ struct KvFlags {
   std::string default_dir_ = "none";
   int64_t space_mb_ = 10240;
   int64_t tenant_quota_mb_ = 0;
+  std::vector<std::string> quotas_;  // "TENANT[:CLASS]=MIB"
+  std::string key_file_;
+  double writes_per_day_ = 0;
   int64_t ttl_batch_h_ = 6, ttl_agent_h_ = 72, ttl_chat_h_ = 168;
   int64_t write_queue_mb_ = 256;
   int64_t group_commit_ms_ = 1000, group_commit_mb_ = 64;

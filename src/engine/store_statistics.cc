@@ -53,6 +53,7 @@ StoreStatistics CollectStoreStatistics(const KvStore& store) {
   for (size_t i = 0; i < kNumRetentionClasses; ++i) {
     s.disk_bytes_by_class[i] = stats.segments_by_class[i] * layout.segment_bytes();
     s.retention_breaches[i] = counters.retention_breaches[i];
+    s.quota_evictions[i] = counters.quota_evictions[i];
   }
   s.index_bytes = stats.index_bytes;
   s.write_queue_bytes = stats.queued_bytes;
@@ -61,12 +62,17 @@ StoreStatistics CollectStoreStatistics(const KvStore& store) {
   s.duplicate_blocks = counters.already_stored;
   s.written_blocks = counters.written_blocks;
   s.copied_blocks = counters.copied_blocks;
-  s.dropped_writes = counters.dropped_writes;
+  for (size_t i = 0; i < kNumDropReasons; ++i) {
+    s.dropped_by_reason[i] = counters.dropped_by_reason[i];
+  }
+  s.spared_writes = counters.spared_writes;
   s.offered_blocks = counters.published + counters.already_stored;
   s.write_errors = counters.write_errors;
   s.loaded_blocks = counters.loaded_blocks;
   s.read_errors = counters.read_errors;
   s.corrupt_records = counters.corrupt_records;
+  s.repaired_segments = counters.repaired_segments;
+  s.damaged_log_entries = counters.damaged_log_entries;
   s.quarantined_segments = counters.quarantined_segments;
   s.foreign_segments = counters.foreign_segments;
   s.late_blocks = counters.late_blocks;
@@ -75,7 +81,8 @@ StoreStatistics CollectStoreStatistics(const KvStore& store) {
   s.removed_segments = counters.removed_segments;
   s.clock_jumps = counters.clock_jumps;
   s.recovery_seconds = static_cast<double>(counters.recovery_us) * 1e-6;
-  s.bytes_by_tenant = LargestTenants(store.context().tenants.Bytes());
+  s.tenants_over_quota = store.TenantsOverQuota();
+  s.bytes_by_tenant = LargestTenants(store.context().BytesByTenant());
   s.peer_lag_seconds = LagByNode(stats.peers);
   for (const std::atomic<int64_t>& count : counters.commit_times.counts) {
     s.commits_by_seconds.push_back(static_cast<double>(count));

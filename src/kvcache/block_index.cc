@@ -11,11 +11,13 @@
 namespace deepinfer {
 namespace {
 
-constexpr uint8_t kClassMask = 3;
-constexpr uint8_t kAbsoluteFlag = 4;
+constexpr uint32_t kMostSegments = 0xFFFFFF;
+constexpr uint32_t kMostRecords = 0xFFFF;
+constexpr uint64_t kKeyHighMask = 0xFFFFFF;
 // Fuller tables save memory, emptier ones time; searches stay short up to here.
 constexpr size_t kMaxFullPercent = 88;
-constexpr size_t kGrowPercent = 125;
+// A table that has just grown is 76 % full and takes 31.4 bytes an entry.
+constexpr size_t kGrowPercent = 115;
 constexpr size_t kFirstSlots = 16;
 
 uint64_t KeyWord(const BlockKey& key, size_t word) {
@@ -26,8 +28,31 @@ uint64_t KeyWord(const BlockKey& key, size_t word) {
 
 }  // namespace
 
+TenantCounts::~TenantCounts() {
+  for (const std::atomic<Chunk*>& chunk : chunks_) delete chunk.load();
+}
+
+void TenantCounts::Add(uint16_t tenant, RetentionClass retention, int64_t blocks) {
+  std::atomic<Chunk*>& place = chunks_[tenant / kChunkTenants];
+  Chunk* chunk = place.load(std::memory_order_acquire);
+  if (chunk == nullptr) {
+    auto made = std::make_unique<Chunk>();
+    // Another thread may have been faster.
+    if (place.compare_exchange_strong(chunk, made.get())) chunk = made.release();
+  }
+  (*chunk)[tenant % kChunkTenants][static_cast<size_t>(retention)].fetch_add(
+      blocks, std::memory_order_relaxed);
+}
+
+int64_t TenantCounts::Of(uint16_t tenant, RetentionClass retention) const {
+  const Chunk* chunk = chunks_[tenant / kChunkTenants].load(std::memory_order_acquire);
+  if (chunk == nullptr) return 0;
+  return (*chunk)[tenant % kChunkTenants][static_cast<size_t>(retention)].load(
+      std::memory_order_relaxed);
+}
+
 BlockIndex::BlockIndex() : shards_(std::make_unique<std::array<Shard, kNumShards>>()) {
-  static_assert(sizeof(Slot) == 32);
+  static_assert(sizeof(Slot) == 24);
   for (Shard& shard : *shards_) shard.slots.resize(kFirstSlots);
 }
 
@@ -35,15 +60,16 @@ BlockIndex::Shard& BlockIndex::ShardOf(const BlockKey& key) const {
   return (*shards_)[KeyWord(key, 0) % kNumShards];
 }
 
-// Keys are digests: their high word, scaled to the table, is already uniform.
-size_t BlockIndex::HomeOf(const Shard& shard, uint64_t key_high) {
-  return static_cast<size_t>((static_cast<unsigned __int128>(key_high) * shard.slots.size()) >> 64);
+// Keys are digests: their low word, scaled to the table, is already uniform. Its high bits decide,
+// those that chose the shard do not.
+size_t BlockIndex::HomeOf(const Shard& shard, uint64_t key_low) {
+  return static_cast<size_t>((static_cast<unsigned __int128>(key_low) * shard.slots.size()) >> 64);
 }
 
 size_t BlockIndex::PlaceOf(const Shard& shard, const BlockKey& key) {
   const uint64_t low = KeyWord(key, 0);
-  const uint64_t high = KeyWord(key, 1);
-  size_t place = HomeOf(shard, high);
+  const uint64_t high = KeyWord(key, 1) & kKeyHighMask;
+  size_t place = HomeOf(shard, low);
   while (shard.slots[place].segment != 0 &&
          (shard.slots[place].key_low != low || shard.slots[place].key_high != high)) {
     place = place + 1 == shard.slots.size() ? 0 : place + 1;
@@ -56,7 +82,7 @@ void BlockIndex::Resize(Shard* shard, size_t num_slots) {
   old.swap(shard->slots);
   for (const Slot& slot : old) {
     if (slot.segment == 0) continue;
-    size_t place = HomeOf(*shard, slot.key_high);
+    size_t place = HomeOf(*shard, slot.key_low);
     while (shard->slots[place].segment != 0) {
       place = place + 1 == shard->slots.size() ? 0 : place + 1;
     }
@@ -70,7 +96,7 @@ void BlockIndex::RemoveAt(Shard* shard, size_t place) {
   const size_t size = slots.size();
   size_t gap = place;
   for (size_t next = (gap + 1) % size; slots[next].segment != 0; next = (next + 1) % size) {
-    const size_t home = HomeOf(*shard, slots[next].key_high);
+    const size_t home = HomeOf(*shard, slots[next].key_low);
     // The entry may move to the gap unless its home lies behind the gap.
     if ((next + size - home) % size >= (next + size - gap) % size) {
       slots[gap] = slots[next];
@@ -92,29 +118,66 @@ void BlockIndex::Reserve(int64_t num_blocks) {
   }
 }
 
-bool BlockIndex::Insert(const BlockKey& key, const IndexedBlock& block) {
-  DI_CHECK(block.location.segment != 0);
-  Shard& shard = ShardOf(key);
-  const std::unique_lock lock(shard.mutex);
-  size_t place = PlaceOf(shard, key);
-  if (shard.slots[place].segment != 0) return false;
-  if ((shard.count + 1) * 100 > shard.slots.size() * kMaxFullPercent) {
-    Resize(&shard, shard.slots.size() * kGrowPercent / 100);
-    place = PlaceOf(shard, key);
-  }
-  Slot& slot = shard.slots[place];
+void BlockIndex::MakeRoom(Shard* shard, size_t more) {
+  const size_t needed = shard->count + more;
+  if (needed * 100 <= shard->slots.size() * kMaxFullPercent) return;
+  Resize(shard,
+         std::max(shard->slots.size() * kGrowPercent / 100, needed * 100 / kMaxFullPercent + 1));
+}
+
+bool BlockIndex::InsertInto(Shard* shard, const BlockKey& key, const IndexedBlock& block) {
+  DI_CHECK(block.location.segment != 0 && block.location.segment <= kMostSegments);
+  DI_CHECK(block.location.record <= kMostRecords);
+  Slot& slot = shard->slots[PlaceOf(*shard, key)];
+  if (slot.segment != 0) return false;
   slot.key_low = KeyWord(key, 0);
-  slot.key_high = KeyWord(key, 1);
-  slot.segment = block.location.segment;
-  slot.record = block.location.record;
-  slot.retention_and_flags = static_cast<uint8_t>(static_cast<uint8_t>(block.retention) |
-                                                  (block.absolute_deadline ? kAbsoluteFlag : 0));
+  slot.key_high = KeyWord(key, 1) & kKeyHighMask;
+  slot.segment = block.location.segment & kMostSegments;
+  slot.record = block.location.record & kMostRecords;
+  slot.retention = static_cast<uint8_t>(block.retention) & 3;
+  slot.absolute_deadline = block.absolute_deadline ? 1 : 0;
   slot.touches = block.touches;
   slot.tenant = block.tenant;
   slot.touched_minute = block.touched_minute & 0xFFFFFF;
   slot.replay_gen = block.replay_gen;
-  ++shard.count;
+  ++shard->count;
+  counts_.Add(block.tenant, block.retention, 1);
   return true;
+}
+
+bool BlockIndex::Insert(const BlockKey& key, const IndexedBlock& block) {
+  Shard& shard = ShardOf(key);
+  const std::unique_lock lock(shard.mutex);
+  MakeRoom(&shard, 1);
+  return InsertInto(&shard, key, block);
+}
+
+std::vector<size_t> BlockIndex::InsertAll(std::span<const KeyedBlock> blocks) {
+  // By shard, each locked once, and the memory of all its places asked for before the first is
+  // looked at: an index is far larger than any cache.
+  const auto shard_of = [](const KeyedBlock& b) { return KeyWord(b.key, 0) % kNumShards; };
+  std::array<size_t, kNumShards + 1> begins{};
+  for (const KeyedBlock& b : blocks) ++begins[shard_of(b) + 1];
+  for (size_t i = 0; i < kNumShards; ++i) begins[i + 1] += begins[i];
+  std::vector<size_t> order(blocks.size());
+  auto next = begins;
+  for (size_t i = 0; i < blocks.size(); ++i) order[next[shard_of(blocks[i])]++] = i;
+
+  std::vector<size_t> refused;
+  for (size_t i = 0; i < kNumShards; ++i) {
+    const auto group = std::span(order).subspan(begins[i], begins[i + 1] - begins[i]);
+    if (group.empty()) continue;
+    Shard& shard = (*shards_)[i];
+    const std::unique_lock lock(shard.mutex);
+    MakeRoom(&shard, group.size());
+    for (const size_t at : group) {
+      __builtin_prefetch(&shard.slots[HomeOf(shard, KeyWord(blocks[at].key, 0))], 1);
+    }
+    for (const size_t at : group) {
+      if (!InsertInto(&shard, blocks[at].key, blocks[at].block)) refused.push_back(at);
+    }
+  }
+  return refused;
 }
 
 std::optional<IndexedBlock> BlockIndex::Find(const BlockKey& key) const {
@@ -127,14 +190,18 @@ std::optional<IndexedBlock> BlockIndex::Find(const BlockKey& key) const {
 
 IndexedBlock BlockIndex::BlockOf(const Slot& slot) {
   IndexedBlock block;
-  block.location = {slot.segment, slot.record};
-  block.retention = static_cast<RetentionClass>(slot.retention_and_flags & kClassMask);
-  block.absolute_deadline = (slot.retention_and_flags & kAbsoluteFlag) != 0;
+  block.location = LocationOf(slot);
+  block.retention = static_cast<RetentionClass>(slot.retention);
+  block.absolute_deadline = slot.absolute_deadline != 0;
   block.touches = slot.touches;
-  block.replay_gen = static_cast<uint8_t>(slot.replay_gen);
+  block.replay_gen = slot.replay_gen;
   block.tenant = slot.tenant;
   block.touched_minute = slot.touched_minute;
   return block;
+}
+
+void BlockIndex::Discount(const Slot& slot) {
+  counts_.Add(slot.tenant, static_cast<RetentionClass>(slot.retention), -1);
 }
 
 bool BlockIndex::Erase(const BlockKey& key, const BlockLocation& location) {
@@ -142,7 +209,8 @@ bool BlockIndex::Erase(const BlockKey& key, const BlockLocation& location) {
   const std::unique_lock lock(shard.mutex);
   const size_t place = PlaceOf(shard, key);
   const Slot& slot = shard.slots[place];
-  if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != location) return false;
+  if (slot.segment == 0 || LocationOf(slot) != location) return false;
+  Discount(slot);
   RemoveAt(&shard, place);
   return true;
 }
@@ -159,6 +227,7 @@ std::vector<IndexedBlock> BlockIndex::EraseIf(
         continue;
       }
       erased.push_back(BlockOf(slot));
+      Discount(slot);
       RemoveAt(&shard, place);  // may move a later entry here: the place is looked at again
     }
   }
@@ -166,10 +235,10 @@ std::vector<IndexedBlock> BlockIndex::EraseIf(
 }
 
 void BlockIndex::RaiseClass(Slot* slot, RetentionClass at_least) {
-  const auto flags = static_cast<uint8_t>(slot->retention_and_flags & ~kClassMask);
-  const auto retention =
-      std::max<uint8_t>(slot->retention_and_flags & kClassMask, static_cast<uint8_t>(at_least));
-  slot->retention_and_flags = static_cast<uint8_t>(flags | retention);
+  if (static_cast<uint8_t>(at_least) <= slot->retention) return;
+  Discount(*slot);
+  slot->retention = static_cast<uint8_t>(at_least) & 3;
+  counts_.Add(slot->tenant, at_least, 1);
 }
 
 bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const BlockLocation& to) {
@@ -177,9 +246,9 @@ bool BlockIndex::Move(const BlockKey& key, const BlockLocation& from, const Bloc
   Shard& shard = ShardOf(key);
   const std::unique_lock lock(shard.mutex);
   Slot& slot = shard.slots[PlaceOf(shard, key)];
-  if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != from) return false;
-  slot.segment = to.segment;
-  slot.record = to.record;
+  if (slot.segment == 0 || LocationOf(slot) != from) return false;
+  slot.segment = to.segment & kMostSegments;
+  slot.record = to.record & kMostRecords;
   return true;
 }
 
@@ -188,9 +257,9 @@ bool BlockIndex::Replace(const BlockKey& key, const BlockLocation& from, const I
   Shard& shard = ShardOf(key);
   const std::unique_lock lock(shard.mutex);
   Slot& slot = shard.slots[PlaceOf(shard, key)];
-  if (slot.segment == 0 || BlockLocation{slot.segment, slot.record} != from) return false;
-  slot.segment = by.location.segment;
-  slot.record = by.location.record;
+  if (slot.segment == 0 || LocationOf(slot) != from) return false;
+  slot.segment = by.location.segment & kMostSegments;
+  slot.record = by.location.record & kMostRecords;
   slot.replay_gen = by.replay_gen;
   RaiseClass(&slot, by.retention);
   return true;
@@ -202,7 +271,8 @@ void BlockIndex::Touch(std::span<const BlockKey> keys, uint32_t minute, Retentio
     const std::unique_lock lock(shard.mutex);
     Slot& slot = shard.slots[PlaceOf(shard, *key)];
     if (slot.segment == 0) continue;
-    if (slot.touches < std::numeric_limits<uint8_t>::max()) ++slot.touches;
+    if (slot.touches < std::numeric_limits<uint8_t>::max())
+      slot.touches = (slot.touches + 1) & 0xFF;
     slot.touched_minute = std::max<uint32_t>(slot.touched_minute, minute) & 0xFFFFFF;
     RaiseClass(&slot, at_least);
   }
@@ -213,7 +283,7 @@ void BlockIndex::SetTouched(const BlockKey& key, uint32_t minute, uint8_t touche
   const std::unique_lock lock(shard.mutex);
   Slot& slot = shard.slots[PlaceOf(shard, key)];
   if (slot.segment == 0) return;
-  slot.touches = std::max(slot.touches, touches);
+  slot.touches = std::max<uint8_t>(slot.touches, touches);
   slot.touched_minute = std::max<uint32_t>(slot.touched_minute, minute) & 0xFFFFFF;
 }
 

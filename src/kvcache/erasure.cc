@@ -172,9 +172,6 @@ int64_t Eraser::Forget(const IndexEntry& erasure, const std::set<std::string>& f
     const auto forgotten = context_->index.EraseIf([&](const IndexedBlock& block) {
       return block.tenant == tenant && !elsewhere.contains(block.location.segment);
     });
-    for (const IndexedBlock& block : forgotten) {
-      context_->tenants.Charge(block.tenant, -context_->options.layout.record_bytes());
-    }
     erased = static_cast<int64_t>(forgotten.size());
   }
   context_->counters.erased_blocks += erased;

@@ -18,15 +18,16 @@ bool IsIntactAt(std::span<const std::byte> chunk, size_t offset) {
   return FromBytes<IndexEntry>(chunk.subspan(offset)).IsIntact();
 }
 
-// Fills the chunk with what the log holds at the offset; its length. Entries that fail their check
-// are taken from a later read where that has them.
-Result<size_t> ReadChunk(File* file, int64_t offset, std::vector<std::byte>* chunk) {
+// Fills the chunk with what the log holds at the offset, and parses it; its length. Entries that
+// fail their check are taken from a later read where that has them.
+Result<size_t> ReadChunk(File* file, int64_t offset, std::vector<std::byte>* chunk,
+                         ParsedLog* parsed) {
   DI_ASSIGN_OR_RETURN(const size_t length, ReadUpTo(file, *chunk, offset));
   const std::span<std::byte> bytes = std::span(*chunk).first(length);
   std::vector<std::byte> again;
-  for (int tries = 1; tries < kReadTries; ++tries) {
-    const ParsedLog parsed = ParseIndexLog(bytes);
-    if (parsed.num_damaged + parsed.num_trailing == 0) break;
+  for (int tries = 1;; ++tries) {
+    *parsed = ParseIndexLog(bytes);
+    if (parsed->num_damaged + parsed->num_trailing == 0 || tries == kReadTries) return length;
     again.resize(length);
     const auto reread = ReadUpTo(file, again, offset);
     if (!reread.ok()) continue;
@@ -36,48 +37,57 @@ Result<size_t> ReadChunk(File* file, int64_t offset, std::vector<std::byte>* chu
                   bytes.begin() + static_cast<std::ptrdiff_t>(at));
     }
   }
-  return length;
 }
 
 }  // namespace
 
-Result<LogContent> ReadIndexLog(FileSystem* files, const std::string& folder) {
-  LogContent log;
+Result<LogExtent> VisitIndexLog(FileSystem* files, const std::string& folder,
+                                const std::function<void(const IndexEntry&)>& visit) {
+  LogExtent extent;
   const auto file = files->Open(LogPath(folder), OpenMode::kRead, false);
-  if (file.status().code() == StatusCode::kNotFound) return log;
+  if (file.status().code() == StatusCode::kNotFound) return extent;
   DI_RETURN_IF_ERROR(file.status());
   std::vector<std::byte> chunk(kChunkBytes);
+  ParsedLog parsed;
   int64_t failed_behind = 0;  // since the last intact entry
   for (size_t length = chunk.size(); length == chunk.size();) {
-    DI_ASSIGN_OR_RETURN(length, ReadChunk(file->get(), log.end_bytes, &chunk));
-    const ParsedLog parsed = ParseIndexLog(std::span(chunk).first(length));
+    DI_ASSIGN_OR_RETURN(length, ReadChunk(file->get(), extent.end_bytes, &chunk, &parsed));
     if (!parsed.entries.empty()) {
-      log.num_damaged += failed_behind + parsed.num_damaged;
+      extent.num_damaged += failed_behind + parsed.num_damaged;
       failed_behind = 0;
-      log.entries.insert(log.entries.end(), parsed.entries.begin(), parsed.entries.end());
+      for (const IndexEntry& entry : parsed.entries) visit(entry);
     }
     failed_behind += parsed.num_trailing;
-    log.end_bytes += static_cast<int64_t>(length);
+    extent.end_bytes += static_cast<int64_t>(length);
   }
-  log.end_bytes = (log.end_bytes + kEntryBytes - 1) / kEntryBytes * kEntryBytes;
+  extent.end_bytes = (extent.end_bytes + kEntryBytes - 1) / kEntryBytes * kEntryBytes;
+  return extent;
+}
+
+Result<LogContent> ReadIndexLog(FileSystem* files, const std::string& folder) {
+  LogContent log;
+  const auto keep = [&](const IndexEntry& entry) { log.entries.push_back(entry); };
+  DI_ASSIGN_OR_RETURN(log.extent, VisitIndexLog(files, folder, keep));
   return log;
 }
 
 Result<std::vector<IndexEntry>> ReadAdds(FileSystem* files, const std::string& folder,
                                          uint32_t segment_number) {
-  DI_ASSIGN_OR_RETURN(LogContent log, ReadIndexLog(files, folder));
-  std::erase_if(log.entries, [&](const IndexEntry& entry) {
-    return !entry.Is(IndexOp::kAdd) || entry.segment_number != segment_number;
-  });
-  return std::move(log.entries);
+  std::vector<IndexEntry> adds;
+  const auto keep = [&](const IndexEntry& entry) {
+    if (entry.Is(IndexOp::kAdd) && entry.segment_number == segment_number) adds.push_back(entry);
+  };
+  DI_RETURN_IF_ERROR(VisitIndexLog(files, folder, keep).status());
+  return adds;
 }
 
 Result<std::unique_ptr<IndexLog>> IndexLog::Open(FileSystem* files, const std::string& folder) {
-  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(files, folder));
+  DI_ASSIGN_OR_RETURN(const LogExtent extent,
+                      VisitIndexLog(files, folder, [](const IndexEntry&) {}));
   DI_ASSIGN_OR_RETURN(auto file, files->Open(LogPath(folder), OpenMode::kCreateOrOpen, false));
   // A log whose name is lost would take its erasures along.
-  if (log.end_bytes == 0) DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
-  return std::unique_ptr<IndexLog>(new IndexLog(folder, std::move(file), log.end_bytes));
+  if (extent.end_bytes == 0) DI_RETURN_IF_ERROR(files->SyncDirectory(folder));
+  return std::unique_ptr<IndexLog>(new IndexLog(folder, std::move(file), extent.end_bytes));
 }
 
 Status IndexLog::Append(std::span<const IndexEntry> entries) {

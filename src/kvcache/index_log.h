@@ -3,6 +3,7 @@
 // Thread rule: any thread, one lock. Owner: whoever owns the folder.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -17,11 +18,15 @@
 
 namespace deepinfer {
 
+struct LogExtent {
+  int64_t num_damaged = 0;  // entries that cannot be read, though some behind them can
+  int64_t end_bytes = 0;    // where the next one goes: behind every byte there is
+};
+
 // A log as it stands on disk.
 struct LogContent {
   std::vector<IndexEntry> entries;  // the intact ones, in order
-  int64_t num_damaged = 0;          // cannot be read, though entries behind them can
-  int64_t end_bytes = 0;            // where the next one goes: behind every byte there is
+  LogExtent extent;
 };
 
 class IndexLog {
@@ -50,8 +55,11 @@ class IndexLog {
   int64_t size_;
 };
 
-// What <folder>/index.log holds; nothing when there is no log. Where a check fails it is read
-// again before that is believed.
+// Shows the intact entries of <folder>/index.log in order; none when there is no log. Where a check
+// fails it is read again before that is believed.
+Result<LogExtent> VisitIndexLog(FileSystem* files, const std::string& folder,
+                                const std::function<void(const IndexEntry&)>& visit);
+// The same, all of them at once.
 Result<LogContent> ReadIndexLog(FileSystem* files, const std::string& folder);
 // The records that the log says were added to a segment.
 Result<std::vector<IndexEntry>> ReadAdds(FileSystem* files, const std::string& folder,
@@ -86,7 +94,8 @@ class LogErasures {
 
  private:
   bool IsNamed(const IndexEntry& record) const {
-    return keys_.contains(record.key) || tenants_.contains(record.tenant_tag);
+    return (!keys_.empty() && keys_.contains(record.key)) ||
+           (!tenants_.empty() && tenants_.contains(record.tenant_tag));
   }
 
   std::unordered_set<BlockKey, BlockKeyHash> keys_;

@@ -111,8 +111,14 @@ int64_t Janitor::DeadlineNs(const IndexedBlock& block) const {
 }
 
 double Janitor::ValueOf(const Resident& resident, int64_t now_ns) const {
-  const int64_t quota_bytes = context_->options.tenant_quota_bytes;
-  if (quota_bytes > 0 && context_->tenants.BytesOf(resident.indexed.tenant) > quota_bytes) return 0;
+  const IndexedBlock& block = resident.indexed;
+  const bool is_over =
+      context_->quotas.any() &&
+      context_->quotas.IsOver(block.tenant, resident.entry.tenant_tag, block.retention);
+  return is_over ? 0 : ChanceOfReuse(resident, now_ns);
+}
+
+double Janitor::ChanceOfReuse(const Resident& resident, int64_t now_ns) const {
   const int64_t rested_minutes =
       std::max<int64_t>(0, int64_t{StoreMinute(now_ns)} - resident.indexed.touched_minute);
   // Not times the cost of computing it, which grows with its depth: of a chain the first blocks
@@ -165,6 +171,8 @@ std::vector<JanitorAction> Janitor::Step() {
       actions.push_back(std::move(action));
     }
   }
+  // Behind the pressure, which takes of tenants over their quota first.
+  EnforceQuotas(now_ns, &actions);
   if (now_us - halved_us_ >= 24 * kUsPerHour) {
     if (halved_us_ != 0) context_->reuse.Halve();
     halved_us_ = now_us;

@@ -20,8 +20,8 @@ namespace deepinfer {
 // What the janitor did, or would do, with a segment.
 struct JanitorAction {
   std::string path;
-  std::string action;  // "remove", "copy_forward", "move_bucket", "wait"
-  std::string reason;  // "expired", "pressure", "erased"
+  std::string action;  // "remove", "copy_forward", "move_bucket", "wait", "drop_blocks"
+  std::string reason;  // "expired", "pressure", "erased", "quota"
   int64_t live_records = 0;
   int64_t records = 0;
 };
@@ -90,6 +90,9 @@ class Janitor {
   bool MayMoveBucket(const Survey& survey);
   void CopyForward(const Survey& survey);
   void Remove(const Survey& survey);
+  // Takes the least valuable blocks of tenants over a quota out of the index (janitor_quotas.cc).
+  void EnforceQuotas(int64_t now_ns, std::vector<JanitorAction>* actions);
+  double ChanceOfReuse(const Resident& resident, int64_t now_ns) const;
   double ValueOf(const Resident& resident, int64_t now_ns) const;
   Result<std::shared_ptr<IndexLog>> LogOf(const std::string& folder);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -150,10 +151,14 @@ void KvStore::GiveFoldersUp() {
 }
 
 bool KvStore::LoadNextSegment() {
-  while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
+  const auto drop_finished = [this] {
+    while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
+  };
+  drop_finished();
   // Folders that could not be read at the start have another chance at each round.
   if (recoveries_.empty()) {
     std::erase_if(unread_folders_, [this](const std::string& folder) { return Recover(folder); });
+    drop_finished();
   }
   if (recoveries_.empty()) {
     std::atomic<int64_t>& recovery_us = context_.counters.recovery_us;
@@ -263,14 +268,8 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
     ++context_.counters.already_stored;
     return PublishResult::kExists;
   }
-  const int64_t quota_bytes = context_.options.tenant_quota_bytes;
-  if (quota_bytes > 0 && context_.tenants.BytesOf(context_.tenants.SlotOf(request.tenant_tag)) >
-                             quota_bytes + quota_bytes / 10) {
-    ++context_.counters.dropped_writes;
-    return PublishResult::kDroppedQuota;
-  }
   if (context_.keys->SecrecyOf(request.tenant_tag) == TenantSecrecy::kDestroyed) {
-    ++context_.counters.dropped_writes;
+    context_.counters.CountDrop(DropReason::kKeyDestroyed);
     return PublishResult::kDroppedOff;
   }
   if (!context_.write_budget.Admit(request.retention, request.key, context_.clock->NowUs())) {
@@ -280,7 +279,7 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
   BlockWrite write;
   write.record = PageBuffer(context_.options.layout.record_bytes());
   if (!write.record.ok()) {
-    ++context_.counters.dropped_writes;
+    context_.counters.CountDrop(DropReason::kError);
     return PublishResult::kDroppedFull;
   }
   std::ranges::copy(payload, write.record.bytes().subspan(kRecordHeaderBytes).begin());
@@ -307,8 +306,25 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
     write.deadline_ns = now_ns + request.max_lifetime_hours * kNsPerHour;
     header.flags |= kRecordAbsoluteDeadline;
   }
+  return Offer(std::move(write));
+}
+
+PublishResult KvStore::Offer(BlockWrite write) {
+  const auto retention = static_cast<RetentionClass>(write.header.retention);
+  const uint16_t tenant = context_.tenants.SlotOf(write.header.tenant_tag);
+  const QuotaRefusal refusal = context_.quotas.Reserve(tenant, write.header.tenant_tag, retention);
+  if (refusal != QuotaRefusal::kNone) {
+    context_.counters.CountDrop(refusal == QuotaRefusal::kClass ? DropReason::kClassQuota
+                                                                : DropReason::kTenantQuota);
+    return PublishResult::kDroppedQuota;
+  }
+  write.reserved_for = tenant;
   const PublishResult result = writes_->Enqueue(std::move(write));
-  if (result == PublishResult::kQueued) context_.reuse.BeginRest(retention, 0);
+  if (result == PublishResult::kQueued) {
+    context_.reuse.BeginRest(retention, 0);
+  } else {
+    context_.quotas.Settle(tenant, retention);
+  }
   return result;
 }
 
@@ -346,6 +362,14 @@ bool KvStore::Drain(int64_t deadline_us) {
     }
   }
   return !writes_->busy();
+}
+
+int64_t KvStore::TenantsOverQuota() const {
+  std::set<uint16_t> over;
+  for (const QuotaExcess& excess : context_.quotas.Excesses(context_.tenants.Tags())) {
+    over.insert(excess.tenant);
+  }
+  return static_cast<int64_t>(over.size());
 }
 
 KvStoreStats KvStore::Stats() const {

@@ -124,6 +124,8 @@ class KvStore {
   const StoreContext& context() const { return context_; }
   const StoreCounters& counters() const { return context_.counters; }
   KvStoreStats Stats() const;
+  // Tenants that hold more than their quota, in all or in a class.
+  int64_t TenantsOverQuota() const;
   // KvStoreStats::tier_state alone, cheap enough to be asked every second.
   std::string TierState() const { return loader_.TierState(); }
 
@@ -138,6 +140,8 @@ class KvStore {
   void WriterLoop();
   void JanitorLoop();
   void PeerLoop();
+  // Queues a block if its tenant's quota has room for it.
+  PublishResult Offer(BlockWrite write);
   // Makes an epoch folder of this process and takes part with it.
   Result<WriteTarget> MakeFolder();
   // The same after a peer has adopted the one before, with the erasures of this process.

@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kSectionAlignment = 64;
 constexpr int64_t kIndexEntryBytes = 64;
+constexpr int64_t kMostSegmentRecords = 65'536;
 
 int64_t AlignUp(int64_t value, int64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
@@ -29,6 +30,10 @@ Status KvBlockLayout::Validate() const {
   }
   // An index entry numbers pages with 32 bits; 16 GiB is far beyond any sensible file.
   if (segment_pages > (uint32_t{1} << 22)) return InvalidRequest("segments are too large");
+  // Touch logs and the index number records with 16 bits.
+  if (segment_capacity() > kMostSegmentRecords) {
+    return InvalidRequest("a segment holds at most 65536 records");
+  }
   if (segment_capacity() < 1) return InvalidRequest("segments are too small for one record");
   return OkStatus();
 }

@@ -133,12 +133,13 @@ Result<ParsedFooter> ParseAnyFooter(const KvBlockLayout& layout,
   }
   const auto bytes = footer.first(parsed.trailer.record_count * sizeof(IndexEntry));
   if (parsed.trailer.entries_crc != Crc32c(bytes)) return DataCorruption("footer: entries");
-  parsed.entries.resize(parsed.trailer.record_count);
-  std::memcpy(static_cast<void*>(parsed.entries.data()), bytes.data(), bytes.size());
-  for (size_t i = 0; i < parsed.entries.size(); ++i) {
-    const IndexEntry& entry = parsed.entries[i];
+  parsed.entries.reserve(parsed.trailer.record_count);
+  for (size_t i = 0; i < parsed.trailer.record_count; ++i) {
+    const auto& entry = parsed.entries.emplace_back(
+        FromBytes<IndexEntry>(bytes.subspan(i * sizeof(IndexEntry), sizeof(IndexEntry))));
     const bool in_place = entry.page == 1 + static_cast<int64_t>(i) * layout.record_pages();
-    if (!entry.IsIntact() || !entry.IsKnown() || !in_place) return DataCorruption("footer: entry");
+    // Their bytes are those that the checksum of all of them covers.
+    if (!entry.IsKnown() || !in_place) return DataCorruption("footer: entry");
   }
   return parsed;
 }

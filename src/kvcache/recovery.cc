@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -52,26 +53,32 @@ bool FolderRecovery::RemoveIfEmpty() {
 }
 
 Status FolderRecovery::ReadLog() {
-  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(context_->files, folder_));
-  if (log.num_damaged > 0) {
-    context_->counters.damaged_log_entries += log.num_damaged;
-    Log(LogLevel::kWarning, "kv.log_entries_damaged",
-        {{"path", folder_}, {"entries", log.num_damaged}});
-  }
-  erasures_ = LogErasures(log.entries);
   for (const std::string& name : names_) {
     if (!name.ends_with(".open")) continue;
     open_adds_[static_cast<uint32_t>(ParseSegmentFileName(name)->number)] = {};
   }
   const int64_t now_s = context_->wall_clock->UnixNs() / 1'000'000'000;
-  for (const IndexEntry& entry : log.entries) {
-    keep_log_ = keep_log_ || (context_->options.shared && IsErasure(entry) &&
-                              now_s - int64_t{entry.page} < kErasureMemorySeconds);
-    if (!entry.Is(IndexOp::kAdd)) continue;
-    if (const auto it = open_adds_.find(entry.segment_number); it != open_adds_.end()) {
-      it->second.push_back(entry);
+  bool any_erasure = false;
+  // A log is as long as the footers of all its segments together: it is not kept.
+  const auto visit = [&](const IndexEntry& entry) {
+    if (entry.Is(IndexOp::kAdd)) {
+      const auto it = open_adds_.empty() ? open_adds_.end() : open_adds_.find(entry.segment_number);
+      if (it != open_adds_.end()) it->second.push_back(entry);
+    } else if (IsErasure(entry)) {
+      any_erasure = true;
+      keep_log_ = keep_log_ ||
+                  (context_->options.shared && now_s - int64_t{entry.page} < kErasureMemorySeconds);
     }
+  };
+  DI_ASSIGN_OR_RETURN(const LogExtent extent, VisitIndexLog(context_->files, folder_, visit));
+  if (extent.num_damaged > 0) {
+    context_->counters.damaged_log_entries += extent.num_damaged;
+    Log(LogLevel::kWarning, "kv.log_entries_damaged",
+        {{"path", folder_}, {"entries", extent.num_damaged}});
   }
+  if (!any_erasure) return OkStatus();
+  DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(context_->files, folder_));
+  erasures_ = LogErasures(log.entries);
   return OkStatus();
 }
 
@@ -212,20 +219,28 @@ void FolderRecovery::LogFound(uint32_t segment_number, std::span<const IndexEntr
   (void)(*log)->AppendSegmentOp(IndexOp::kSegmentSealed, segment_number);
 }
 
+// The latest touch that the bucket allows, but not after the segment was complete: blocks may
+// live up to a bucket longer than promised, never shorter.
+int64_t FolderRecovery::LatestTouchNs(const SegmentContent& content) const {
+  const Superblock& superblock = content.superblock;
+  const int64_t complete_ns =
+      static_cast<int64_t>(content.sealed_ns != 0 ? content.sealed_ns : superblock.created_ns);
+  const int64_t ttl_hours =
+      context_->Policy(static_cast<RetentionClass>(superblock.retention)).ttl_hours;
+  if (superblock.bucket_hour == kNoBucket || ttl_hours == 0) return complete_ns;
+  const auto bucket_hour =
+      static_cast<int64_t>(std::min<uint64_t>(superblock.bucket_hour, uint64_t{1} << 31));
+  return std::min(complete_ns, (bucket_hour - ttl_hours) * kNsPerHour);
+}
+
 bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
   const auto retention = static_cast<RetentionClass>(content.superblock.retention);
-  const RetentionPolicy& policy = context_->Policy(retention);
-  // The latest touch that the bucket allows, but not after the segment was complete: blocks may
-  // live up to a bucket longer than promised, never shorter.
-  const int64_t complete_ns = static_cast<int64_t>(
-      content.sealed_ns != 0 ? content.sealed_ns : content.superblock.created_ns);
-  int64_t touched_ns = complete_ns;
-  if (content.superblock.bucket_hour != kNoBucket && policy.ttl_hours != 0) {
-    const auto bucket_hour =
-        static_cast<int64_t>(std::min<uint64_t>(content.superblock.bucket_hour, uint64_t{1} << 31));
-    touched_ns = std::min(complete_ns, (bucket_hour - policy.ttl_hours) * kNsPerHour);
-  }
+  const uint32_t touched_minute = StoreMinute(LatestTouchNs(content));
   bool any_erased = false;
+  std::vector<KeyedBlock> blocks;
+  blocks.reserve(content.entries.size());
+  std::optional<uint64_t> last_tag;
+  uint16_t last_tenant = 0;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     const IndexEntry& entry = content.entries[i];
     if (IsNameless(entry)) continue;
@@ -237,15 +252,22 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
     block.location = {id, static_cast<uint32_t>(i)};
     block.retention = retention;
     block.replay_gen = static_cast<uint8_t>(std::min<uint16_t>(entry.replay_gen, 255));
-    block.tenant = context_->tenants.SlotOf(entry.tenant_tag);
-    block.touched_minute = StoreMinute(touched_ns);
-    if (const auto it = touched_.find(LogPlace(entry.segment_number, static_cast<uint32_t>(i)));
-        it != touched_.end()) {
+    if (entry.tenant_tag != last_tag) {
+      last_tag = entry.tenant_tag;
+      last_tenant = context_->tenants.SlotOf(entry.tenant_tag);
+    }
+    block.tenant = last_tenant;
+    block.touched_minute = touched_minute;
+    const auto it = touched_.empty()
+                        ? touched_.end()
+                        : touched_.find(LogPlace(entry.segment_number, static_cast<uint32_t>(i)));
+    if (it != touched_.end()) {
       block.touched_minute = std::max(block.touched_minute, it->second.minute);
       block.touches = it->second.touches;
     }
-    (void)context_->Enter(entry.key, block);
+    blocks.push_back({entry.key, block});
   }
+  context_->EnterAll(blocks);
   return any_erased;
 }
 

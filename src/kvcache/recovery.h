@@ -44,6 +44,7 @@ class FolderRecovery {
   // it.
   void GiveUp(const std::string& name, const Status& status);
   void LogFound(uint32_t segment_number, std::span<const IndexEntry> found);
+  int64_t LatestTouchNs(const SegmentContent& content) const;
   // True when records were left out because they are erased.
   bool AddToIndex(uint32_t id, const SegmentContent& content);
 

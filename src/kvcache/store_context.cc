@@ -128,7 +128,6 @@ uint16_t TenantTable::SlotOf(uint64_t tag) {
   const auto slot = static_cast<uint16_t>(tags_.size());
   slots_[tag] = slot;
   tags_.push_back(tag);
-  bytes_.push_back(0);
   return slot;
 }
 
@@ -137,28 +136,32 @@ uint64_t TenantTable::TagOf(uint16_t slot) const {
   return tags_[slot];
 }
 
-void TenantTable::Charge(uint16_t slot, int64_t bytes) {
+std::vector<uint64_t> TenantTable::Tags() const {
   const std::lock_guard lock(mutex_);
-  bytes_[slot] += bytes;
+  return tags_;
 }
 
-int64_t TenantTable::BytesOf(uint16_t slot) const {
-  const std::lock_guard lock(mutex_);
-  return bytes_[slot];
-}
-
-std::map<uint64_t, int64_t> TenantTable::Bytes() const {
-  const std::lock_guard lock(mutex_);
+std::map<uint64_t, int64_t> StoreContext::BytesByTenant() const {
   std::map<uint64_t, int64_t> bytes;
-  for (size_t slot = 1; slot < tags_.size(); ++slot) bytes[tags_[slot]] = bytes_[slot];
+  const std::vector<uint64_t> tags = tenants.Tags();
+  for (size_t tenant = 1; tenant < tags.size(); ++tenant) {
+    int64_t blocks = 0;
+    for (size_t i = 0; i < kNumRetentionClasses; ++i) {
+      blocks += index.CountOf(static_cast<uint16_t>(tenant), static_cast<RetentionClass>(i));
+    }
+    bytes[tags[tenant]] = blocks * options.layout.record_bytes();
+  }
   return bytes;
 }
 
-bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
-  if (index.Insert(key, block)) {
-    tenants.Charge(block.tenant, options.layout.record_bytes());
-    return true;
+void StoreContext::EnterAll(std::span<const KeyedBlock> blocks) {
+  for (const size_t known : index.InsertAll(blocks)) {
+    (void)Enter(blocks[known].key, blocks[known].block);
   }
+}
+
+bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
+  if (index.Insert(key, block)) return true;
   const auto existing = index.Find(key);
   if (!existing) return false;
   if (block.replay_gen > existing->replay_gen) return false;
@@ -173,19 +176,13 @@ bool StoreContext::Enter(const BlockKey& key, const IndexedBlock& block) {
 }
 
 void StoreContext::Forget(const BlockKey& key, const IndexedBlock& block) {
-  if (index.Erase(key, block.location)) {
-    tenants.Charge(block.tenant, -options.layout.record_bytes());
-  }
+  (void)index.Erase(key, block.location);
 }
 
 std::vector<IndexedBlock> StoreContext::ForgetSegments(const std::set<uint32_t>& ids) {
   if (ids.empty()) return {};
-  auto forgotten = index.EraseIf(
+  return index.EraseIf(
       [&](const IndexedBlock& block) { return ids.contains(block.location.segment); });
-  for (const IndexedBlock& block : forgotten) {
-    tenants.Charge(block.tenant, -options.layout.record_bytes());
-  }
-  return forgotten;
 }
 
 }  // namespace deepinfer

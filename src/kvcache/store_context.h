@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "kvcache/block_index.h"
 #include "kvcache/departed_blocks.h"
+#include "kvcache/drop_reason.h"
 #include "kvcache/file_system.h"
 #include "kvcache/reuse_model.h"
 #include "kvcache/segment_file.h"
@@ -41,9 +42,15 @@ struct CommitTimes {
 };
 
 struct StoreCounters {
+  void CountDrop(DropReason reason) {
+    ++dropped_writes;
+    ++dropped_by_reason[static_cast<size_t>(reason)];
+  }
+
   std::atomic<int64_t> published{0};
   std::atomic<int64_t> already_stored{0};
-  std::atomic<int64_t> dropped_writes{0};
+  std::atomic<int64_t> dropped_writes{0};  // for any of the reasons
+  std::array<std::atomic<int64_t>, kNumDropReasons> dropped_by_reason{};
   std::atomic<int64_t> spared_writes{0};   // refused to save the device
   std::atomic<int64_t> written_blocks{0};  // new ones, committed
   std::atomic<int64_t> copied_blocks{0};   // copied forward, committed
@@ -67,6 +74,8 @@ struct StoreCounters {
   std::atomic<int64_t> fenced{0};       // our own folder was adopted by a peer
   std::atomic<int64_t> recovery_us{0};  // from the begin until the index was full; 0: not yet
   CommitTimes commit_times;
+  // Blocks taken because their tenant was over its quota, by class; breaches as well.
+  std::array<std::atomic<int64_t>, kNumRetentionClasses> quota_evictions{};
   // Blocks taken before their deadline, by class.
   std::array<std::atomic<int64_t>, kNumRetentionClasses> retention_breaches{};
 };
@@ -141,22 +150,20 @@ class SegmentTable {
   uint32_t next_id_ = 1;
 };
 
-// Tenants by tag, with what they hold. Thread rule: any thread, one lock.
+// Tenants by tag; what they hold is counted by the index. Thread rule: any thread, one lock.
 class TenantTable {
  public:
   // The number of a tag; 0 for all tags beyond the first 65,535.
   uint16_t SlotOf(uint64_t tag);
   // 0 for the shared slot.
   uint64_t TagOf(uint16_t slot) const;
-  void Charge(uint16_t slot, int64_t bytes);
-  int64_t BytesOf(uint16_t slot) const;
-  std::map<uint64_t, int64_t> Bytes() const;
+  // All of them by number; the first stands for those beyond the table.
+  std::vector<uint64_t> Tags() const;
 
  private:
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, uint16_t> slots_;
   std::vector<uint64_t> tags_{0};
-  std::vector<int64_t> bytes_{0};
 };
 
 struct StoreContext {
@@ -166,6 +173,7 @@ struct StoreContext {
         clock(c),
         wall_clock(w),
         segments(f, o.direct_io),
+        quotas(o.quotas, &index, o.layout.record_bytes()),
         write_budget(static_cast<int64_t>(o.writes_per_day * static_cast<double>(o.space_bytes)),
                      c->NowUs()) {}
 
@@ -176,7 +184,11 @@ struct StoreContext {
   // place for one whose segment is gone or belongs to a peer, or whose generation is higher. True
   // when the index points there now.
   bool Enter(const BlockKey& key, const IndexedBlock& block);
-  // The block is gone from the index for good; returns its bytes to the tenant.
+  // The same for many.
+  void EnterAll(std::span<const KeyedBlock> blocks);
+  // Bytes in the index by tenant.
+  std::map<uint64_t, int64_t> BytesByTenant() const;
+  // The block is gone from the index for good.
   void Forget(const BlockKey& key, const IndexedBlock& block);
   // The same for a block whose absence is to be explained.
   void Forget(const BlockKey& key, const IndexedBlock& block, MissReason reason) {
@@ -194,6 +206,7 @@ struct StoreContext {
   DepartedBlocks departed;
   SegmentTable segments;
   TenantTable tenants;
+  QuotaBook quotas;
   ReuseModel reuse;
   WriteBudget write_budget;
   std::unique_ptr<TenantKeys> keys;  // set before the first thread starts

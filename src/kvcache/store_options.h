@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kvcache/format.h"
+#include "kvcache/tenant_quotas.h"
 #include "kvcache/wall_clock.h"
 
 namespace deepinfer {
@@ -33,8 +34,8 @@ struct KvStoreOptions {
   int64_t space_bytes = int64_t{10240} << 20;
   // Times the space may be written per day; 0: no limit. Rated endurance of a drive is 0.3 to 3.
   double writes_per_day = 0;
-  int64_t tenant_quota_bytes = 0;  // soft limit; writes are refused at 110 %. 0: none
-  std::string key_file;            // keys of tenants whose blocks are encrypted; empty: none
+  TenantQuotas quotas;   // soft limits; writes are refused at 110 %
+  std::string key_file;  // keys of tenants whose blocks are encrypted; empty: none
   int64_t write_queue_bytes = int64_t{256} << 20;
   int64_t group_commit_us = 1'000'000;
   int64_t group_commit_bytes = int64_t{64} << 20;

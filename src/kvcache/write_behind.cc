@@ -41,10 +41,11 @@ PublishResult WriteBehind::Enqueue(BlockWrite write) {
   const bool is_copy = write.copy_of.has_value();
   // The newest write is the one to drop: older ones are nearer to being useful.
   if (!is_copy && queued_bytes_ + size > context_->options.write_queue_bytes) {
-    ++context_->counters.dropped_writes;
+    context_->counters.CountDrop(DropReason::kQueueFull);
     return PublishResult::kDroppedFull;
   }
-  if (!pending_.insert(write.header.key).second) {
+  const Pending pending{write.reserved_for, static_cast<RetentionClass>(write.header.retention)};
+  if (!pending_.emplace(write.header.key, pending).second) {
     ++context_->counters.already_stored;
     return PublishResult::kExists;
   }
@@ -117,7 +118,7 @@ void WriteBehind::Write(BlockWrite write) {
   {
     const std::lock_guard lock(mutex_);
     if (IsUnwanted(header.key, header.tenant_tag, write.serial)) {
-      pending_.erase(header.key);
+      Leave(header.key);
       return;
     }
   }
@@ -363,7 +364,7 @@ void WriteBehind::Publish(const Uncommitted& block) {
     info->num_records = std::max<int64_t>(info->num_records, int64_t{block.record} + 1);
   });
   const std::lock_guard lock(mutex_);
-  pending_.erase(block.entry.key);
+  Leave(block.entry.key);
 }
 
 WriteBehind::OpenSegment WriteBehind::TakeOpen(uint32_t id) {
@@ -445,9 +446,17 @@ void WriteBehind::GiveUp(uint32_t id) {
 }
 
 void WriteBehind::Drop(const BlockKey& key) {
-  ++context_->counters.dropped_writes;
+  context_->counters.CountDrop(DropReason::kError);
   const std::lock_guard lock(mutex_);
-  pending_.erase(key);
+  Leave(key);
+}
+
+void WriteBehind::Leave(const BlockKey& key) {
+  const auto it = pending_.find(key);
+  if (it == pending_.end()) return;
+  const Pending& pending = it->second;
+  if (pending.reserved_for) context_->quotas.Settle(*pending.reserved_for, pending.retention);
+  pending_.erase(it);
 }
 
 }  // namespace deepinfer

@@ -31,6 +31,8 @@ struct BlockWrite {
   int64_t deadline_ns = 0;  // decides the bucket
   // A copy of this record: the index moves to the copy instead of gaining an entry.
   std::optional<BlockLocation> copy_of;
+  // Room was made for it in this tenant's quota: given back when it is stored or given up.
+  std::optional<uint16_t> reserved_for;
   uint64_t serial = 0;  // given by the queue
 };
 
@@ -38,7 +40,7 @@ enum class PublishResult : uint8_t {
   kQueued,
   kExists,
   kDroppedFull,
-  kDroppedQuota,
+  kDroppedQuota,   // of the tenant, in all or in this class
   kDroppedOff,     // the tenant's key was destroyed, or the store is only read
   kDroppedBudget,  // the device is to last
 };
@@ -123,6 +125,8 @@ class WriteBehind {
   void SealStale();
   OpenSegment TakeOpen(uint32_t id);
   void Drop(const BlockKey& key);
+  // The block is not on its way any more; under mutex_.
+  void Leave(const BlockKey& key);
 
   StoreContext* context_;
   NewTarget new_target_;
@@ -139,7 +143,11 @@ class WriteBehind {
   mutable std::mutex mutex_;
   std::condition_variable work_;
   std::deque<BlockWrite> queue_;
-  std::unordered_set<BlockKey, BlockKeyHash> pending_;
+  struct Pending {
+    std::optional<uint16_t> reserved_for;
+    RetentionClass retention = RetentionClass::kBatch;
+  };
+  std::unordered_map<BlockKey, Pending, BlockKeyHash> pending_;
   WriteTarget target_;  // set under mutex_ by the writer, which reads it without
   // Erased while on their way: what was queued before the given serial number.
   std::unordered_map<BlockKey, uint64_t, BlockKeyHash> unwanted_keys_;

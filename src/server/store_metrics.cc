@@ -46,6 +46,8 @@ constexpr Row kGauges[] = {
     {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 1, Stats>, "class", "agent"},
     {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 2, Stats>, "class", "chat"},
     {"kv_disk_bytes", kDiskHelp, CountAt<&Stats::disk_bytes_by_class, 3, Stats>, "class", "pinned"},
+    {"kv_tenants_over_quota", "Tenants that hold more than their quota.",
+     Count<&Stats::tenants_over_quota, Stats>},
     {"kv_write_queue_bytes", "Blocks that wait to be written.",
      Count<&Stats::write_queue_bytes, Stats>},
     {"kv_reads_in_flight", "Reads submitted and not done.", Count<&Stats::reads_in_flight, Stats>},
@@ -59,6 +61,8 @@ constexpr Row kGauges[] = {
     {"kv_tier_state", kTierHelp, IsOff, "state", "off"},
 };
 
+constexpr char kDropHelp[] = "Offered blocks that are not stored, by reason.";
+constexpr char kQuotaHelp[] = "Blocks removed because their tenant was over its quota, by class.";
 constexpr char kBreachHelp[] = "Blocks removed before their time, by class.";
 
 constexpr Row kCounters[] = {
@@ -68,12 +72,32 @@ constexpr Row kCounters[] = {
     {"kv_store_bytes_total", "Bytes of blocks written to disk.", Bytes<&Stats::written_blocks>},
     {"kv_copied_blocks_total", "Blocks copied to newer segments.",
      Count<&Stats::copied_blocks, Stats>},
-    {"kv_dropped_writes_total", "Blocks not stored: full queue, full disk, quota.",
-     Count<&Stats::dropped_writes, Stats>},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 0, Stats>, "reason",
+     "queue_full"},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 1, Stats>, "reason",
+     "tenant_quota"},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 2, Stats>, "reason",
+     "class_quota"},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 3, Stats>, "reason",
+     "key_destroyed"},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 4, Stats>, "reason",
+     "error"},
+    {"kv_dropped_writes_total", kDropHelp, Count<&Stats::spared_writes, Stats>, "reason",
+     "write_budget"},
     {"kv_write_errors_total", "Writes that failed.", Count<&Stats::write_errors, Stats>},
     {"kv_read_errors_total", "Reads that failed.", Count<&Stats::read_errors, Stats>},
     {"kv_corrupt_records_total", "Records that failed a check.",
      Count<&Stats::corrupt_records, Stats>},
+    {"kv_repaired_segments_total", "Segments whose first page was made again.",
+     Count<&Stats::repaired_segments, Stats>},
+    {"kv_damaged_log_entries_total", "Entries of index logs that were passed over.",
+     Count<&Stats::damaged_log_entries, Stats>},
+    {"kv_quota_evictions_total", kQuotaHelp, CountAt<&Stats::quota_evictions, 0, Stats>, "class",
+     "batch"},
+    {"kv_quota_evictions_total", kQuotaHelp, CountAt<&Stats::quota_evictions, 1, Stats>, "class",
+     "agent"},
+    {"kv_quota_evictions_total", kQuotaHelp, CountAt<&Stats::quota_evictions, 2, Stats>, "class",
+     "chat"},
     {"kv_quarantined_segments_total", "Segments no longer read.",
      Count<&Stats::quarantined_segments, Stats>},
     {"kv_foreign_segments_total", "Segments of another version or layout.",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -24,7 +25,7 @@ IndexedBlock At(uint32_t segment, uint32_t record) {
 
 TEST(BlockIndex, KeepsEveryFieldOfAnEntry) {
   BlockIndex index;
-  IndexedBlock block = At(0xFFFFFFFF, 2338);
+  IndexedBlock block = At(0xFFFFFF, 65'535);
   block.retention = RetentionClass::kPinned;
   block.absolute_deadline = true;
   block.touches = 200;
@@ -41,6 +42,67 @@ TEST(BlockIndex, KeepsEveryFieldOfAnEntry) {
   EXPECT_EQ(found->replay_gen, 255);
   EXPECT_EQ(found->tenant, 65535);
   EXPECT_EQ(found->touched_minute, 0xFFFFFEu);
+}
+
+TEST(BlockIndex, InsertsManyAsItInsertsOne) {
+  BlockIndex one;
+  BlockIndex many;
+  std::vector<KeyedBlock> blocks;
+  for (uint32_t i = 0; i < 5000; ++i) {
+    IndexedBlock block = At(1 + i % 7, i % 1000);
+    block.tenant = static_cast<uint16_t>(i % 3);
+    // Every tenth key a second time.
+    blocks.push_back({Key(i % 10 == 9 ? i - 5 : i), block});
+  }
+  size_t refused = 0;
+  for (const KeyedBlock& b : blocks) refused += one.Insert(b.key, b.block) ? 0 : 1;
+  EXPECT_EQ(many.InsertAll(blocks).size(), refused);
+  EXPECT_EQ(refused, 500u);
+  EXPECT_EQ(many.size(), one.size());
+  for (const KeyedBlock& b : blocks) {
+    EXPECT_EQ(many.Find(b.key)->location, one.Find(b.key)->location);
+  }
+  EXPECT_EQ(many.InsertAll(blocks).size(), blocks.size());
+  EXPECT_TRUE(many.InsertAll({}).empty());
+}
+
+TEST(BlockIndex, CountsByTenantAndClass) {
+  BlockIndex index;
+  IndexedBlock block = At(1, 5);
+  block.tenant = 300;
+  block.retention = RetentionClass::kAgent;
+  const auto counts = [&] {
+    return std::tuple(index.CountOf(300, RetentionClass::kAgent),
+                      index.CountOf(300, RetentionClass::kChat));
+  };
+  ASSERT_TRUE(index.Insert(Key(1), block));
+  ASSERT_TRUE(index.Insert(Key(2), block));
+  EXPECT_EQ(counts(), std::tuple(2, 0));
+  index.Touch(std::array{Key(1)}, 50, RetentionClass::kChat);
+  EXPECT_EQ(counts(), std::tuple(1, 1));
+  EXPECT_TRUE(index.Erase(Key(1), {1, 5}));
+  EXPECT_EQ(counts(), std::tuple(1, 0));
+  IndexedBlock pinned = At(2, 6);
+  pinned.retention = RetentionClass::kPinned;
+  EXPECT_TRUE(index.Replace(Key(2), {1, 5}, pinned));
+  EXPECT_EQ(index.CountOf(300, RetentionClass::kPinned), 1);
+  (void)index.EraseIf([](const IndexedBlock&) { return true; });
+  EXPECT_EQ(counts(), std::tuple(0, 0));
+  EXPECT_EQ(index.CountOf(300, RetentionClass::kPinned), 0);
+  EXPECT_EQ(index.CountOf(65'535, RetentionClass::kChat), 0);
+}
+
+TEST(BlockIndex, TakesAtMost32BytesABlockHoweverItGrew) {
+  BlockIndex index;
+  for (uint32_t i = 0; i < 200'000; ++i) {
+    BlockKey key;
+    const uint64_t words[2] = {(uint64_t{i} + 1) * 0x9E3779B97F4A7C15, i};
+    std::memcpy(key.bytes.data(), words, sizeof(words));
+    ASSERT_TRUE(index.Insert(key, At(1, i % 1000)));
+    if (i >= 50'000 && i % 1000 == 0) {
+      ASSERT_LE(index.resident_bytes(), int64_t{32} * (i + 1)) << i;
+    }
+  }
 }
 
 TEST(BlockIndex, FirstWriterWinsAndOnlyTheRightLocationLeaves) {
@@ -70,25 +132,21 @@ TEST(BlockIndex, TouchesRaiseTheClassAndNeverTheAge) {
   EXPECT_EQ(index.Find(Key(1))->touches, 255);
 }
 
-TEST(BlockIndex, StaysCloseToThirtyTwoBytesABlock) {
-  BlockIndex index;
-  constexpr uint32_t kBlocks = 200'000;
-  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
-  EXPECT_LT(index.resident_bytes(), int64_t{kBlocks} * 48);
-  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(index.Find(Key(i))->location.record, i);
-}
-
 TEST(BlockIndex, ReservedRoomIsEnough) {
   BlockIndex index;
   constexpr uint32_t kBlocks = 100'000;
-  for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
+  for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i % 1000)));
   index.Reserve(kBlocks);
   const int64_t reserved = index.resident_bytes();
-  EXPECT_LT(reserved, int64_t{kBlocks} * 48);
-  for (uint32_t i = 10; i < kBlocks; ++i) ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i)));
+  EXPECT_LT(reserved, int64_t{kBlocks} * 32);
+  for (uint32_t i = 10; i < kBlocks; ++i) {
+    ASSERT_TRUE(index.Insert(Key(i), At(1 + i, i % 1000)));
+  }
   EXPECT_EQ(index.resident_bytes(), reserved);
   index.Reserve(1);
-  for (uint32_t i = 0; i < kBlocks; ++i) ASSERT_EQ(index.Find(Key(i))->location.record, i);
+  for (uint32_t i = 0; i < kBlocks; ++i) {
+    ASSERT_EQ(index.Find(Key(i))->location, At(1 + i, i % 1000).location);
+  }
 }
 
 RC_GTEST_PROP(BlockIndexProperty, AgreesWithAMap, ()) {

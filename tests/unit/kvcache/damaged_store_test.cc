@@ -265,7 +265,7 @@ TEST_F(DamagedStoreTest, ABrokenRecordWithoutAFooterHidesNoEntryFromExpiry) {
   RunJanitorToTheEnd();
   EXPECT_TRUE(SegmentPaths().empty());
   EXPECT_EQ(store->Stats().blocks, 0);
-  EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
+  EXPECT_EQ(store->context().BytesByTenant().at(7), 0);
 }
 
 TEST_F(DamagedStoreTest, ASegmentWhoseWriterDiedBeforeItWroteLeaves) {

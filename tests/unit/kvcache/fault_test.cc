@@ -74,7 +74,7 @@ class FaultyLife : public KvStoreFixture {
     options.space_bytes = 40 * options.layout.segment_bytes();
     options.shared = seed % 3 == 0;
     options.boot_id = "one boot";
-    options.tenant_quota_bytes = 300 * options.layout.record_bytes();
+    options.quotas.each.all_bytes = 300 * options.layout.record_bytes();
     // Mostly healthy disks with a bad moment, and disks that do little else.
     per_mille_ = std::array<uint32_t, 4>{10, 60, 150, 350}[seed % 4];
     Start();
@@ -239,7 +239,7 @@ class FaultyLife : public KvStoreFixture {
     const KvStoreStats stats = store->Stats();
     EXPECT_EQ(stats.queued_bytes, 0);
     int64_t charged = 0;
-    for (const auto& [tag, bytes] : store->context().tenants.Bytes()) charged += bytes;
+    for (const auto& [tag, bytes] : store->context().BytesByTenant()) charged += bytes;
     EXPECT_EQ(charged, stats.blocks * options.layout.record_bytes());
   }
 

@@ -56,7 +56,7 @@ TEST_F(IndexLogTest, ABadMomentIsReadAgain) {
   const auto log = ReadIndexLog(&changed, kFolder);
   ASSERT_TRUE(log.ok());
   EXPECT_EQ(log->entries.size(), 10u);
-  EXPECT_EQ(log->num_damaged, 0);
+  EXPECT_EQ(log->extent.num_damaged, 0);
 }
 
 TEST_F(IndexLogTest, EntriesBehindADamagedOneAreRead) {
@@ -64,8 +64,8 @@ TEST_F(IndexLogTest, EntriesBehindADamagedOneAreRead) {
   const auto log = ReadIndexLog(&files, kFolder);
   ASSERT_TRUE(log.ok());
   EXPECT_EQ(log->entries.size(), 9u);
-  EXPECT_EQ(log->num_damaged, 1);
-  EXPECT_EQ(log->end_bytes, 10 * kEntryBytes);
+  EXPECT_EQ(log->extent.num_damaged, 1);
+  EXPECT_EQ(log->extent.end_bytes, 10 * kEntryBytes);
 }
 
 TEST_F(IndexLogTest, AReadThatEndsEarlyIsNoEndOfTheLog) {
@@ -218,6 +218,21 @@ TEST_F(LogDamageTest, AFolderThatCannotBeReadAtTheStartIsReadLater) {
   while (store->LoadNextSegment()) {
   }
   EXPECT_EQ(LoadChain(1, 6), 6);
+}
+
+TEST_F(LogDamageTest, AFolderWithoutASegmentToLoadIsReadLaterToo) {
+  PublishChain(1, 6);
+  store->Flush(true);
+  const std::string path = SegmentPaths().at(0);
+  store.reset();
+  ASSERT_TRUE(files->Rename(path, path.substr(0, path.rfind('.')) + ".bad").ok());
+  int reads_to_fail = kReadTries;
+  files->set_fault([&](const std::string& operation, const std::string& log) {
+    if (operation != "read" || !log.ends_with("index.log")) return OkStatus();
+    return reads_to_fail-- > 0 ? Unavailable("a bad moment") : OkStatus();
+  });
+  Open();
+  EXPECT_EQ(store->Stats().blocks, 0);
 }
 
 }  // namespace

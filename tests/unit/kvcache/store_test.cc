@@ -348,7 +348,7 @@ TEST_F(KvStoreTest, AnExpiredSegmentThatCannotBeReadIsTriedAgainAndLeavesNoEntry
   store->RunJanitor();
   EXPECT_TRUE(SegmentPaths().empty());
   EXPECT_EQ(store->Stats().blocks, 0);
-  EXPECT_EQ(store->context().tenants.Bytes().at(7), 0);
+  EXPECT_EQ(store->context().BytesByTenant().at(7), 0);
 }
 
 TEST_F(KvStoreTest, BlocksOfALostSegmentInsideTheirDeadlineCountAsBreaches) {
@@ -408,31 +408,6 @@ TEST_F(KvStoreTest, FilesInQuarantineLeaveAfterTheLongestLifeOfAClassIfThatEnds)
   options = usual;
   Open();
   EXPECT_FALSE(stays());
-}
-
-TEST_F(KvStoreTest, TenantsOverTheirQuotaAreRefusedAndGoFirst) {
-  options.tenant_quota_bytes = 10 * options.layout.record_bytes();
-  options.space_bytes = 4 * options.layout.segment_bytes();
-  options.low_water_free_share = 0.6;
-  options.high_water_free_share = 0.7;
-  Open();
-  PublishRequest small;
-  small.tenant_tag = 7;
-  PublishChain(1, 4, small);
-  store->Flush(true);
-  PublishRequest large;
-  large.tenant_tag = 8;
-  for (uint32_t block = 0; block < 12; ++block) {
-    Publish(2, block, large);
-    store->Flush(false);
-  }
-  EXPECT_EQ(Publish(2, 12, large), PublishResult::kDroppedQuota);
-  EXPECT_EQ(Publish(1, 4, small), PublishResult::kQueued);
-  store->Flush(true);
-  store->RunJanitor();
-  EXPECT_EQ(LoadChain(2, 12), 0);
-  EXPECT_EQ(LoadChain(1, 4), 4);
-  EXPECT_EQ(store->context().tenants.Bytes().at(8), 0);
 }
 
 TEST_F(KvStoreTest, ErasedBlocksNeverComeBack) {
