@@ -16,8 +16,12 @@
 namespace deepinfer {
 namespace {
 
-// Spreads an id over a key; the pool needs its first bytes to be uniform.
-BlockKey KeyOf(uint64_t id) {
+// The index counts time in minutes; here each of its minutes is a tenth of a second.
+constexpr int64_t kMsPerTick = 100;
+
+}  // namespace
+
+BlockKey TraceKey(uint64_t id) {
   BlockKey key;
   uint64_t word = id + 0x9E3779B97F4A7C15;
   word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
@@ -27,11 +31,6 @@ BlockKey KeyOf(uint64_t id) {
   std::memcpy(key.bytes.data() + sizeof(word), &id, sizeof(id));
   return key;
 }
-
-// The index counts time in minutes; here each of its minutes is a tenth of a second.
-constexpr int64_t kMsPerTick = 100;
-
-}  // namespace
 
 Result<std::vector<TraceRequest>> SplitIds(std::span<const TraceRequest> requests,
                                            int64_t id_tokens, int64_t block_tokens) {
@@ -74,7 +73,7 @@ Result<TraceTotals> ReplayTrace(std::span<const TraceRequest> requests, int64_t 
   TraceTotals totals;
   for (const TraceRequest& request : requests) {
     std::vector<BlockKey> keys;
-    for (const uint64_t id : request.ids) keys.push_back(KeyOf(id));
+    for (const uint64_t id : request.ids) keys.push_back(TraceKey(id));
     std::vector<int32_t> table = pool.AcquireHit(keys, std::numeric_limits<uint16_t>::max());
     const size_t hit = table.size();
     if (!pool.Allocate(static_cast<int64_t>(keys.size() - hit), &table)) {
@@ -136,7 +135,7 @@ TraceTotals ReplayTraceTtl(std::span<const TraceRequest> requests, int64_t id_to
   for (const TraceRequest& request : requests) {
     const auto tick = static_cast<uint32_t>(request.time_ms / kMsPerTick);
     std::vector<BlockKey> keys;
-    for (const uint64_t id : request.ids) keys.push_back(KeyOf(id));
+    for (const uint64_t id : request.ids) keys.push_back(TraceKey(id));
     int64_t hit = 0;
     bool leading = true;
     for (const BlockKey& key : keys) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kvcache/keys.h"
 
 namespace deepinfer {
 
@@ -17,6 +18,9 @@ struct TraceRequest {
   int64_t input_tokens = 0;
   std::vector<uint64_t> ids;  // one per id_tokens tokens, the last one may be partial
 };
+
+// Stands for the block of an id. Its first bytes are uniform, as the pool and the index need it.
+BlockKey TraceKey(uint64_t id);
 
 struct TraceTotals {
   int64_t requests = 0;

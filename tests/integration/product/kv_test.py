@@ -213,7 +213,12 @@ class KvTools(unittest.TestCase):
         self.assertAlmostEqual(report["lru"][-1]["hit_rate"], (1024 + 1500) / 4536, places=3)
         self.assertEqual(report["lru"][-1]["bound"], report["lru"][-1]["hit_rate"])
         self.assertTrue(all(p["bound"] >= p["hit_rate"] for p in report["lru"]))
-        self.assertEqual(svg.read_text().count("<polyline"), 2)
+        self.assertLessEqual(report["store"][-1]["hit_rate"], report["store_unlimited"])
+        self.assertAlmostEqual(report["store_unlimited"], (1024 + 1500) / 4536, places=3)
+        self.assertTrue(all(t["store_hit_rate"] >= t["hit_rate"] for t in report["ttl"]))
+        self.assertEqual(svg.read_text().count("<polyline"), 3)
+        plain = run("kv", "replay", trace, "--block-tokens", "512")
+        self.assertIn(b"without a limit", plain.stdout)
         trace.write_text("{}\n")
         self.assertEqual(run("kv", "replay", trace).returncode, 2)
 
