@@ -309,13 +309,25 @@ def measure_restart(rows):
     rows.append(("8", "rolling restart took", "-", "%.1f s" % took))
 
 
+def spread(values):
+    """Slowest tenth over the median."""
+    ordered = sorted(values)
+    return ordered[int(len(ordered) * 0.9)] / statistics.median(ordered)
+
+
 def measure_burst(rows):
     with Cluster(*TWO_OF_EACH) as cluster:
         body = dict(payload(0), prompt="word " * 600 + "end", max_tokens=20)
-        streams = [Stream(cluster.port, body) for _ in range(40)]
+        streams = [TimedStream(cluster.port, body) for _ in range(40)]
         for stream in streams:
             stream.join()
-        status = cluster.status()
+        time.sleep(1.2)  # reports bring the times of steps once a second
+        status, busiest = cluster.status(), cluster.busiest()
+    for role in ("prefill", "decode"):
+        rows.append(("10", "the same burst: time in steps of the busiest %s worker over the mean"
+                     % role, "1.05", "%.3f" % busiest[role]))
+    rows.append(("10", "spread over its requests, 90 % over 50 %: time per token", "-", "%.2f"
+                 % spread([(s.times[-1] - s.times[0]) / (s.events - 1) for s in streams])))
     for role, what in (("prefill", "committed"), ("decode", "tickets_granted")):
         counts = [w["hand_offs"][what] for w in status if w["role"] == role]
         rows.append(("10", "burst of 40 equal requests: difference between %s workers" % role, "1",
@@ -378,8 +390,81 @@ def measure_classes(rows):
     def total(name):
         return sum(float(line.split()[-1]) for line in text.splitlines()
                    if line.startswith("deepinfer:" + name))
-    rows.append(("16", "prediction of a step, mean error", "5 %", "%.1f %%" % (
-        100 * total("step_prediction_error_sum") / total("step_prediction_error_count"))))
+    for what, name, bound in FORECASTS:
+        rows.append(("16", "prediction of a %s, mean error beside batch work" % what, bound,
+                     "%.1f %%" % (100 * total(name + "_sum") / max(1, total(name + "_count")))))
+
+
+FORECASTS = (("first token", "gateway_ttft_forecast_error", "5 %"),
+             ("time per token", "gateway_tpot_forecast_error", "3 %"),
+             ("step", "step_prediction_error", "-"))
+
+
+def forecast_errors(port, load):
+    """What the load adds to the sums of errors, as mean error by name."""
+    def sums():
+        return {name: (cluster_support.metric(port, name + "_sum"),
+                       cluster_support.metric(port, name + "_count"))
+                for _, name, _ in FORECASTS}
+    before = sums()
+    load()
+    time.sleep(1.2)  # workers tell of their steps once a second
+    after = sums()
+    return {name: (after[name][0] - before[name][0])
+            / max(1, after[name][1] - before[name][1]) for name in after}
+
+
+def measure_forecasts(rows):
+    """A core for each worker and one request after the other: what is left is the rule's own."""
+    with Cluster("--prefill", "1", "--decode", "1") as cluster:
+        def ask(count, seed):
+            import random
+            draw = random.Random(seed)
+            for i in range(count):
+                words = draw.choice((50, 100, 200, 400))
+                body = dict(payload(0), prompt="word " * words + str(seed + i), max_tokens=40)
+                TimedStream(cluster.port, body).join()
+        ask(60, 1000)
+        errors = forecast_errors(cluster.port, lambda: ask(60, 2000))
+    for what, name, bound in FORECASTS:
+        rows.append(("16", "one request at a time, a core a worker: mean error of the predicted "
+                     + what, bound, "%.1f %%" % (100 * errors[name])))
+
+
+def measure_corruption(rows):
+    for transport in ("shm", "tcp"):
+        with Cluster(*TWO_OF_EACH, "--worker-flag=--transport=" + transport,
+                     "--prefill-flag=--test-change-extents=2") as cluster:
+            wrong, asked = 0, 0
+            for _ in range(10 * OPTIONS.rounds):
+                wrong += check(start(cluster.port))
+                asked += STREAMS
+            changed = cluster.logs().count("test.extent_changed")
+            noticed = sum(w["hand_offs"]["extents_nacked"] for w in cluster.status())
+            failed = sum(w["hand_offs"]["failed"] for w in cluster.status())
+        rows.append(("14", "%s: of %d extents with a changed byte noticed" % (transport, changed),
+                     "100 %", "%d" % noticed))
+        rows.append(("14", "of %d requests lost or wrong; hand-offs begun anew" % asked, "0",
+                     "%d; %d" % (wrong, failed)))
+
+
+SUITE = ("cluster", "disaggregation", "fault_matrix", "network_faults")
+
+
+def measure_suite(rows):
+    times, failed = [], 0
+    for _ in range(OPTIONS.rounds):
+        begin = time.time()
+        for name in SUITE:
+            done = subprocess.run([sys.executable, ROOT / "tests/integration/product"
+                                   / (name + "_test.py"), OPTIONS.binary], capture_output=True,
+                                  check=False)
+            failed += done.returncode != 0
+        times.append(time.time() - begin)
+    rows.append(("22", "tests of several processes (%s), %d times" % (", ".join(SUITE),
+                                                                      OPTIONS.rounds),
+                 "300 s", "%.0f s" % max(times)))
+    rows.append(("22", "of these runs failed", "0", failed))
 
 
 def measure_bad_requests(rows):
@@ -408,6 +493,7 @@ MEASUREMENTS = {
     "partition": measure_partition,
     "drain": measure_drain, "restart": measure_restart, "burst": measure_burst,
     "classes": measure_classes, "router": measure_router, "bad": measure_bad_requests,
+    "forecasts": measure_forecasts, "corruption": measure_corruption, "suite": measure_suite,
 }
 
 

@@ -19,6 +19,9 @@
 #include "economics/ledger_writer.h"
 #include "server/overhead_log.h"
 #include "server/request_account.h"
+#ifdef DEEPINFER_TEST_HOOKS
+#include "transfer/noisy_path.h"
+#endif
 #include "transfer/self_test.h"
 #include "transfer/ucx.h"
 
@@ -75,6 +78,12 @@ class WorkerCommand final : public Command {
         ->capture_default_str();
     c->add_option("--revision", revision_,
                   "Name of this deployment: states move only between workers of one revision");
+#ifdef DEEPINFER_TEST_HOOKS
+    c->add_option("--test-change-extents", change_extents_,
+                  "Every so many extents of states one arrives with a changed byte; with --listen "
+                  "unix:PATH only")
+        ->check(CLI::PositiveNumber);
+#endif
     registry_.RegisterWorker(c);
     tls_.Register(c);
     c->footer(
@@ -105,6 +114,18 @@ class WorkerCommand final : public Command {
     WorkerServiceOptions options;
     options.profile = Profile();
     options.sender.transport = Transport();
+#ifdef DEEPINFER_TEST_HOOKS
+    std::atomic<int> num_extents{0};
+    if (change_extents_ > 0) {
+      if (!listen_.starts_with("unix:")) {
+        return InvalidRequest("--test-change-extents needs --listen unix:PATH");
+      }
+      options.sender.wrap_path = [&num_extents, this](std::unique_ptr<ExtentPath> path) {
+        return std::make_unique<NoisyPath>(std::move(path), change_extents_, &num_extents,
+                                           [] { Log(LogLevel::kWarning, "test.extent_changed"); });
+      };
+    }
+#endif
     options.landing.max_bytes = hand_off_memory_mb_ << 20;
     options.revision = revision_;
     options.self_probe.idle_us = kSelfProbeUs;

@@ -2,7 +2,6 @@
 // one engine, whatever moves and however it is disturbed.
 
 #include <atomic>
-#include <set>
 
 #include "cluster/in_process_worker.h"
 #include "cluster/remote_worker.h"
@@ -10,33 +9,12 @@
 #include "cluster/worker_service.h"
 #include "integration/engine/engine_fixture.h"
 #include "support/eventually.h"
+#include "transfer/noisy_path.h"
 
 namespace deepinfer {
 namespace {
 
 constexpr int kNumRequests = 5;
-
-// Changes a byte of every third extent on its way, but of none twice.
-class NoisyPath final : public ExtentPath {
- public:
-  NoisyPath(std::unique_ptr<ExtentPath> path, std::atomic<int>* count)
-      : path_(std::move(path)), count_(count) {}
-  Status Send(const Extent& extent, std::span<const std::byte> bytes,
-              SocketDeadline deadline) override {
-    std::vector<std::byte> copy(bytes.begin(), bytes.end());
-    if (count_->fetch_add(1) % 3 == 1 && broken_.insert(extent.offset).second) {
-      copy[copy.size() / 2] ^= std::byte{16};
-    }
-    return path_->Send(extent, copy, deadline);
-  }
-  bool needs_message() const override { return path_->needs_message(); }
-  void Interrupt() override { path_->Interrupt(); }
-
- private:
-  std::unique_ptr<ExtentPath> path_;
-  std::atomic<int>* count_;
-  std::set<int64_t> broken_;
-};
 
 class Node {
  public:
@@ -158,13 +136,16 @@ TEST_P(HandOffEngines, GiveTheAnswersOfOne) {
 
 TEST_P(HandOffEngines, RepairWhatIsBrokenOnItsWay) {
   WorkerServiceOptions service;
-  std::atomic<int> num_extents{0};
+  std::atomic<int> num_extents{0}, num_changed{0};
   service.sender.wrap_path = [&](std::unique_ptr<ExtentPath> path) {
-    return std::make_unique<NoisyPath>(std::move(path), &num_extents);
+    return std::make_unique<NoisyPath>(std::move(path), /*each=*/3, &num_extents,
+                                       [&] { ++num_changed; });
   };
   StartBoth(service);
   RunAll();
-  EXPECT_TRUE(Eventually([&] { return decode_->counters().extents_nacked > 0; }));
+  EXPECT_GT(num_changed, 0);
+  EXPECT_TRUE(Eventually([&] { return decode_->counters().extents_nacked == num_changed; }))
+      << "every one is noticed";
   prefill_.reset();
 }
 
