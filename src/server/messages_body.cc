@@ -124,6 +124,7 @@ MessagesBody ReadMessagesBody(const json::value& root, const ChatRequestOptions&
   common.model = body.RequiredString("model");
   common.clips_max_tokens = true;
   common.max_tokens = body.Integer("max_tokens", 0, kMaxUint32);
+  result.has_system = body.Find("system") != nullptr;
   result.system = ReadMessagesSystem(&body, state, &result.cache_marks);
   result.messages = ReadMessagesList(&body, options, state, &result.cache_marks);
   common.thinking = ReadThinkingType(&body);

@@ -51,6 +51,7 @@ struct MessagesMessage {
 struct MessagesBody {
   ChatBody common;                    // everything but its messages
   std::vector<MessagesBlock> system;  // texts
+  bool has_system = false;            // the field is there, with texts or without
   std::vector<MessagesMessage> messages;
   std::vector<size_t> server_tools;  // places in `tools`; not in common.tools
   std::vector<std::string> server_tool_names;

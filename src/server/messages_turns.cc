@@ -21,6 +21,27 @@ constexpr std::string_view kHttpScheme = "http";
 
 std::string MessagePath(size_t index) { return "messages." + std::to_string(index); }
 
+bool IsEmptyText(const UserPart& part) {
+  const auto* text = std::get_if<ContentPart>(&part);
+  return text != nullptr && !text->is_image() && text->text.empty();
+}
+
+bool HasText(const UserPart& part) {
+  return std::holds_alternative<ContentPart>(part) && !IsEmptyText(part);
+}
+
+// Turns that will be one.
+void DropEmptyTextsOf(const std::vector<UserTurn*>& run) {
+  bool may_keep_one = std::none_of(run.begin(), run.end(), [](const UserTurn* turn) {
+    return std::any_of(turn->parts.begin(), turn->parts.end(), HasText);
+  });
+  for (UserTurn* turn : run) {
+    std::erase_if(turn->parts, [&](const UserPart& part) {
+      return IsEmptyText(part) && !std::exchange(may_keep_one, false);
+    });
+  }
+}
+
 class TurnBuilder {
  public:
   TurnBuilder(const MessagesBody& body, const ChatRequestOptions& options, ChatRequest* request)
@@ -35,6 +56,7 @@ class TurnBuilder {
   std::vector<Turn>& Turns() { return request_->conversation.turns; }
 
   void AddSystemField();
+  void DropEmptyTexts();
   Refusal AddUser(const MessagesMessage& message);
   Refusal AddAssistant(const MessagesMessage& message);
   Refusal AddSystem(const MessagesMessage& message);
@@ -83,6 +105,7 @@ Refusal TurnBuilder::Build() {
     if (refusal) return refusal;
   }
   if (Refusal refusal = pairing_.OnEnd()) return refusal;
+  if (is_v4_) DropEmptyTexts();
   if (options_.reasoning_passback == ReasoningPassback::kReject &&
       request_->conversation.thinking) {
     if (Refusal refusal = CheckPassback()) return refusal;
@@ -93,16 +116,29 @@ Refusal TurnBuilder::Build() {
   return std::nullopt;
 }
 
-// A single empty text is none.
+// A field without text is a turn too.
 void TurnBuilder::AddSystemField() {
+  if (!body_.has_system) return;
   SystemTurn turn;
   for (const MessagesBlock& block : body_.system) {
     turn.parts.push_back(ContentPart::Text(block.text));
     turn.parts.back().resume_behind = block.marked;
   }
-  const bool is_empty =
-      turn.parts.empty() || (turn.parts.size() == 1 && turn.parts[0].text.empty());
-  if (!is_empty) Turns().push_back(std::move(turn));
+  Turns().push_back(std::move(turn));
+}
+
+// The older form joins the texts of user messages in a row that are not empty; where all are, one
+// empty text is left.
+void TurnBuilder::DropEmptyTexts() {
+  std::vector<UserTurn*> run;
+  for (Turn& turn : Turns()) {
+    if (auto* user = std::get_if<UserTurn>(&turn)) {
+      run.push_back(user);
+    } else {
+      DropEmptyTextsOf(std::exchange(run, {}));
+    }
+  }
+  DropEmptyTextsOf(run);
 }
 
 Refusal TurnBuilder::AddUser(const MessagesMessage& message) {
@@ -130,18 +166,17 @@ Refusal TurnBuilder::AddUser(const MessagesMessage& message) {
 
 Refusal TurnBuilder::AddAssistant(const MessagesMessage& message) {
   AssistantTurn turn;
-  const auto append = [](std::string_view text, bool* any, std::string* out) {
-    if (std::exchange(*any, true)) out->append("\n\n");
+  const auto append = [](std::string_view text, bool has_more, std::string* out) {
+    if (has_more) out->append("\n\n");
     out->append(text);
   };
-  bool has_text = false;
   bool has_reasoning = false;
   for (block_ = 0; block_ < message.blocks.size(); ++block_) {
     const MessagesBlock& block = message.blocks[block_];
     turn.resume_behind |= block.marked;
     switch (block.kind) {
       case Kind::kThinking:
-        append(block.text, &has_reasoning, &turn.reasoning);
+        append(block.text, std::exchange(has_reasoning, true), &turn.reasoning);
         break;
       case Kind::kRedactedThinking:
         break;
@@ -161,7 +196,8 @@ Refusal TurnBuilder::AddAssistant(const MessagesMessage& message) {
           return Refuse(fmt::format("messages[{}].content[{}]", message_, block_),
                         "Image in assistant message is unsupported", "unsupported_parameter");
         }
-        append(parts.front().text, &has_text, &turn.text);
+        // Empty texts in front of the first one with text leave nothing.
+        append(parts.front().text, !turn.text.empty(), &turn.text);
         break;
       }
       default:

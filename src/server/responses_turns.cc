@@ -20,6 +20,12 @@ std::string ItemPath(size_t index) { return "input[" + std::to_string(index) + "
 
 // Reasoning, a message and calls in a row are one assistant turn; the outputs of its calls follow
 // as one user turn.
+bool IsEmptySystem(const Turn& turn) {
+  const auto* system = std::get_if<SystemTurn>(&turn);
+  return system != nullptr && system->added_tools.empty() && system->parts.size() == 1 &&
+         system->parts[0].text.empty() && !system->parts[0].is_image();
+}
+
 class TurnBuilder {
  public:
   TurnBuilder(const ResponsesBody& body, const ChatRequestOptions& options, ChatRequest* request)
@@ -86,6 +92,10 @@ Refusal TurnBuilder::Build() {
   if (Refusal refusal = CheckNothingWaits()) return refusal;
   CloseAssistant();
   CloseOutputs();
+  // The older form joins system texts in front: empty ones leave nothing there.
+  if (is_v4_ && !std::all_of(Turns().begin(), Turns().end(), IsEmptySystem)) {
+    std::erase_if(Turns(), IsEmptySystem);
+  }
   if (!options_.responses_extensions && Turns().empty()) return std::nullopt;
   if (Turns().empty()) {
     return Refuse("input", "The input has no item that this server can read");
@@ -152,11 +162,15 @@ Refusal TurnBuilder::AddAssistant(const ResponsesItem& item) {
   std::vector<ContentPart> parts;
   if (Refusal refusal = AddParts(item, &parts)) return refusal;
   AssistantTurn& turn = Assistant(/*starts=*/false);
-  for (const ContentPart& part : parts) {
-    if (std::exchange(has_text_, true)) turn.text += "\n\n";
-    turn.text += part.text;
-    turn.resume_behind |= part.resume_behind;
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    text += (i > 0 ? "\n\n" : "") + parts[i].text;
+    turn.resume_behind |= parts[i].resume_behind;
   }
+  // An item without text leaves no trace: reasoning behind it belongs to the same turn.
+  if (text.empty()) return std::nullopt;
+  if (!turn.text.empty()) turn.text += "\n\n";
+  turn.text += text;
   has_text_ = true;
   return std::nullopt;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Changes recorded requests and cuts recorded model output at random, and prints what the package
-deepseek-recipe makes of each, one JSON line a case, in the form of the recorded vectors.
+"""Changes recorded requests, composes others and cuts recorded model output at random, and prints what
+the package deepseek-recipe makes of each, one JSON line a case, in the form of the recorded vectors.
 
 usage: recipe_driver.py TOKENIZER_JSON VECTOR_FOLDER COUNT SEED
 """
@@ -12,6 +12,8 @@ import random
 import sys
 
 import deepseek_recipe as recipe
+
+from recipe_composer import Composer
 
 DIALECTS = ("chat", "messages", "responses")
 REQUESTS = {"chat": recipe.ChatCompletionRequest, "messages": recipe.MessagesRequest,
@@ -233,6 +235,11 @@ def main():
             body = json.dumps(request)
             print(json.dumps({"dialect": dialect, "raw": body, "options": options,
                               "expect": reference.encode(dialect, body, options)}))
+        composer = Composer(random.Random(seed + dialect + "composed"))
+        for _ in range(count):
+            body = composer.next(dialect)
+            print(json.dumps({"dialect": dialect, "raw": body, "options": {},
+                              "expect": reference.encode(dialect, body, {})}))
     for dialect in DIALECTS:
         rng = random.Random(seed + dialect + "stream")
         lines = (folder / ("recipe_stream_%s.jsonl" % dialect)).read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
-// Recorded requests that were changed at random, and what the DeepSeek recipe made of them: rules
-// that nobody wrote a case for.
+// Recorded requests that were changed at random, others that were composed at random, and what the
+// DeepSeek recipe made of them: rules that nobody wrote a case for.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -18,8 +18,8 @@ void KeepKindOfConstraint(json::object* converted) {
   if (constraint.is_object()) constraint = json::value(constraint.at("kind"));
 }
 
-TEST(ChangedRequests, EveryCaseConvertsAlike) {
-  std::ifstream file(SourcePath("tests/data/text/changed_requests.jsonl"));
+void ExpectAlike(const std::string& path, size_t num_cases) {
+  std::ifstream file(SourcePath(path));
   size_t number = 0;
   for (std::string line; std::getline(file, line); ++number) {
     const json::value test = ParseOrDie(line);
@@ -44,7 +44,16 @@ TEST(ChangedRequests, EveryCaseConvertsAlike) {
           << name << ": " << field.key();
     }
   }
-  EXPECT_EQ(number, 383u);
+  EXPECT_EQ(number, num_cases);
+}
+
+TEST(ChangedRequests, EveryCaseConvertsAlike) {
+  ExpectAlike("tests/data/text/changed_requests.jsonl", 383);
+}
+
+// Texts that look like markup, halves of characters, empty parts, odd spellings of arguments.
+TEST(ComposedRequests, EveryCaseConvertsAlike) {
+  ExpectAlike("tests/data/text/composed_requests.jsonl", 120);
 }
 
 }  // namespace
