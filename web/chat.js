@@ -81,7 +81,7 @@ class Answer {
       items.push(count(this.usage.prompt_cache_hit_tokens) + " cached",
                  count(this.usage.prompt_cache_miss_tokens) + " computed",
                  count(this.usage.completion_tokens) + " generated");
-      if (own.draft_accepted_tokens) items.push(count(own.draft_accepted_tokens) + " drafts kept");
+      if (own.draft_accepted_tokens) items.push(count(own.draft_accepted_tokens) + (own.draft_accepted_tokens === 1 ? " draft kept" : " drafts kept"));
       const spent = (performance.now() - this.first) / 1000;
       items.push("first token " + seconds((this.first - this.started) / 1000));
       if (spent > 0) items.push((this.usage.completion_tokens / spent).toFixed(0) + " tok/s");

@@ -34,12 +34,13 @@ function svg(tag, attributes) {
   return node;
 }
 
-// values: one array per point in time, NaN for no value.
-function draw(name, values) {
+// values: one array per point in time, NaN for no value. write: shows the largest, which is the height.
+function draw(name, values, write) {
   const kept = lines[name];
   kept.push(values);
   if (kept.length > KEPT) kept.shift();
   const most = Math.max(1e-9, ...kept.flat().filter(Number.isFinite));
+  byId("most-" + name).textContent = most > 1e-9 ? "max " + write(most) : "";
   const nodes = [svg("line", { x1: 0, y1: 39.5, x2: 120, y2: 39.5 })];
   values.forEach((_, i) => {
     let path = "";
@@ -71,21 +72,21 @@ function percent(part, whole) {
 function showSpeed(before, now) {
   const kinds = ["generated", "computed", "cached"];
   const values = kinds.map((kind) => rate(before, now, "tokens_total", { class: kind }));
-  draw("speed", values);
+  draw("speed", values, count);
   show("speed", kinds.map((kind, i) => [kind, count(values[i]), COLOURS[i]]));
 }
 
 function showTimes(name, metric, before, now) {
   const shares = [0.5, 0.9, 0.99];
   const values = shares.map((share) => percentile(before, now, metric, share));
-  draw(name, values);
+  draw(name, values, seconds);
   show(name, shares.map((share, i) => ["p" + share * 100, seconds(values[i]), COLOURS[i]]));
 }
 
 function showQueue(before, now) {
   const running = now.sum("num_requests_running");
   const waiting = now.sum("num_requests_waiting");
-  draw("queue", [running, waiting]);
+  draw("queue", [running, waiting], count);
   show("queue", [
     ["running", count(running), "a"], ["waiting", count(waiting), "b"],
     ["set aside", count(now.sum("num_requests_parked"))],

@@ -117,7 +117,6 @@ void ServeFlags::RegisterEngine(CLI::App* c) {
       ->capture_default_str();
   c->add_option("--kv-memory", kv_memory_bytes, "The same in bytes")
       ->check(CLI::NonNegativeNumber)
-      ->excludes("--kv-cache-tokens")
       ->capture_default_str();
   Choice(c, "--prefix-cache", &prefix_cache_, {"on", "off"},
          "Share the cache of prompts that begin alike");
@@ -361,6 +360,9 @@ Result<int64_t> ParseTtlCap(const char* which, const std::string& text) {
 }  // namespace
 
 Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
+  if (kv_memory_bytes > 0 && engine.kv_cache_tokens > 0) {
+    return InvalidRequest("--kv-memory and --kv-cache-tokens exclude each other");
+  }
   ServerOptions& s = server;
   s.served_model_names = served_names_;
   if (s.served_model_names.empty()) {

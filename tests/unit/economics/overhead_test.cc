@@ -119,8 +119,8 @@ TEST(LedgerCheckOfOverhead, DeviceTimeOfRequestsMustBeOnTheirLines) {
   ASSERT_TRUE(check.Take("2", Parsed(cut[0])).ok());
   ASSERT_TRUE(check.Take("3", RequestOf(349)).ok());
   const Status status = check.Finish();
-  EXPECT_NE(status.message().find("349"), std::string::npos) << status;
-  EXPECT_NE(status.message().find("350"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("349"), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find("350"), std::string::npos) << status.ToString();
 }
 
 // A process that was killed leaves lines whose requests never ended.
@@ -169,9 +169,9 @@ TEST(LedgerSumOfOverhead, KindsAreApartAndCostedAgain) {
   EXPECT_EQ(idle.device_ns, 2'000'000);
   EXPECT_EQ(startup.device_ns, 1'000'000);
   EXPECT_EQ(probe.device_ns, 1'000'000);
-  // 3.60 an hour are 1,000 pico a nanosecond.
-  EXPECT_EQ(idle.compute, 2'000'000'000);
-  EXPECT_EQ(idle.operations, 1'000'000'000);
+  // 3.60 an hour are a pico-unit a nanosecond.
+  EXPECT_EQ(idle.compute, 2'000'000);
+  EXPECT_EQ(idle.operations, 1'000'000);
   EXPECT_EQ(idle.uncosted, 0);
 }
 
