@@ -277,8 +277,9 @@ Status RepairSuperblock(FileSystem* files, const std::string& path, const KvBloc
   DI_ASSIGN_OR_RETURN(const bool any,
                       TryFooter(file.get(), layout, [&](std::span<const std::byte> footer) {
                         auto parsed = ParseAnyFooter(layout, footer);
-                        if (parsed.ok()) found = *std::move(parsed);
-                        return parsed.ok();
+                        const bool is_whole = parsed.ok();
+                        if (is_whole) found = *std::move(parsed);
+                        return is_whole;
                       }));
   if (!any || found.entries.empty() || found.trailer.segment_number != segment_number ||
       found.entries[0].retention >= kNumRetentionClasses) {
