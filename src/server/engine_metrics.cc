@@ -86,7 +86,7 @@ constexpr Row kGauges[] = {
      Count<&Stats::undelivered_events, Stats>},
     {"step_max_context", "Longest context of the last step, tokens.",
      Count<&Stats::step_max_context, Stats>},
-    {"expert_load_max_over_mean",
+    {"expert_load_imbalance",
      "Rows of the busiest expert over those of the mean one, mean over layers.", ExpertLoad},
     {"model_flops_per_second", "Operations a second of recent forward passes.",
      Count<&Stats::flops_per_second, Stats>},

@@ -185,12 +185,12 @@ TEST(Metrics, GaugesOfWhatIsNotKnownAreLeftOut) {
   std::string text = metrics.Serialize(engines);
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_per_second", "0"), "5000000000")) << text;
   EXPECT_EQ(text.find("deepinfer:model_flops_utilization{"), std::string::npos) << text;
-  EXPECT_EQ(text.find("deepinfer:expert_load_max_over_mean{"), std::string::npos);
+  EXPECT_EQ(text.find("deepinfer:expert_load_imbalance{"), std::string::npos);
   e.peak_flops = 20'000'000'000;
   e.expert_load_milli = 1500;
   text = metrics.Serialize(engines);
   EXPECT_TRUE(Has(text, OfEngine("deepinfer:model_flops_utilization", "0"), "0.25")) << text;
-  EXPECT_TRUE(Has(text, OfEngine("deepinfer:expert_load_max_over_mean", "0"), "1.5"));
+  EXPECT_TRUE(Has(text, OfEngine("deepinfer:expert_load_imbalance", "0"), "1.5"));
   // A restart without the peak.
   e.peak_flops = 0;
   text = metrics.Serialize(engines);
