@@ -17,8 +17,8 @@ constexpr int64_t kFreeTries = 10;
 // Before a try so many tokens leave their hidden rows: enough context for a fair one, little enough
 // to cost nothing that counts.
 constexpr int64_t kContextTokens = 16;
-// The first steps of a run of drafting ones find cold caches, and drafts behind a try know little of
-// the text: what they make says nothing about those that would follow.
+// The first steps of a run of drafting ones find cold caches, and drafts behind a try know little
+// of the text: what they make says nothing about those that would follow.
 constexpr int64_t kSettlingSteps = 8;
 
 bool IsScheduled(const EngineState& state) {
