@@ -9,8 +9,8 @@ import unittest
 from support import DEMO_MODEL, ROOT, run
 
 # Operators that only move memory, and names that are no operators.
-NOT_MEASURED = {"family_id", "allocate", "free", "copy_to_device", "copy_to_host",
-                "copy_on_device"}
+NOT_MEASURED = {"family_id", "uses_host_memory", "allocate", "free", "copy_to_device",
+                "copy_to_host", "copy_on_device"}
 CPU_FLAGS = pathlib.Path("/proc/cpuinfo").read_text()
 
 
