@@ -238,11 +238,12 @@ Status Engine::Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done)
 }
 
 EngineStatistics Engine::Statistics() const {
+  const int64_t now_us = clock_->NowUs();
   const std::lock_guard lock(mutex_);
   EngineStatistics s = published_;
   s.waiting += static_cast<int32_t>(inbox_.submitted.size());
-  const bool idle = steps_known_until_us_ < 0;
-  s.accounted_us = (idle ? clock_->NowUs() : steps_known_until_us_) - began_us_;
+  if (idle_) known_until_us_ = std::max(known_until_us_, now_us);
+  s.accounted_us = known_until_us_ - began_us_;
   if (grammars_ != nullptr) s.grammars = grammars_->stats();
   return s;
 }

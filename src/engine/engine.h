@@ -148,8 +148,10 @@ class Engine {
   int64_t next_id_ = 1;
   int64_t num_unfinished_ = 0;  // requests whose last sink call has not returned
   EngineStatistics published_;
-  // Steps that began before have ended and are in published_; -1: nothing runs.
-  int64_t steps_known_until_us_ = -1;
+  // Steps that began before have ended and are in published_. Never goes back: while nothing runs
+  // every look moves it on, and the next step begins behind the last look.
+  mutable int64_t known_until_us_ = began_us_;
+  bool idle_ = true;  // nothing runs
   bool woken_ = false;
   bool draining_ = false;
   bool profiling_ = false;

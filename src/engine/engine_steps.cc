@@ -235,8 +235,10 @@ void Engine::Forget(Sequence& s) {
 }
 
 void Engine::NoteBusy() {
+  const int64_t now_us = clock_->NowUs();
   const std::lock_guard lock(mutex_);
-  steps_known_until_us_ = clock_->NowUs();
+  known_until_us_ = std::max(known_until_us_, now_us);
+  idle_ = false;
 }
 
 void Engine::Publish() {
@@ -283,8 +285,8 @@ void Engine::Publish() {
   st.slots_released = state_.memory->slots().released();
   const std::lock_guard lock(mutex_);
   published_ = st;
-  steps_known_until_us_ =
-      num_launched_ == 0 ? -1 : std::max(steps_known_until_us_, last_step_end_us_);
+  known_until_us_ = std::max(known_until_us_, last_step_end_us_);
+  idle_ = num_launched_ == 0;
 }
 
 }  // namespace deepinfer

@@ -1,5 +1,5 @@
 // A clock that stands still until a test moves it, with a hook that runs on the reading thread.
-// Thread rule: any thread.
+// What the hook reads itself calls it no more. Thread rule: any thread.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,11 @@ class FakeClock final : public Clock {
   explicit FakeClock(int64_t now_us = 1'000'000) : now_us_(now_us) {}
 
   int64_t NowUs() const override {
-    if (has_hook_.load()) {
+    thread_local bool in_hook = false;
+    if (has_hook_.load() && !in_hook) {
+      in_hook = true;
       if (const auto hook = Hook()) (*hook)();
+      in_hook = false;
     }
     return now_us_.load();
   }

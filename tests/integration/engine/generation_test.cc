@@ -189,7 +189,6 @@ TEST_F(Generation, RowsAreCountedWithThePositionsUpToTheirs) {
   EXPECT_GT(after.attention_kiloflops, before.attention_kiloflops);
   EXPECT_GT(after.kiloflops - before.kiloflops,
             after.attention_kiloflops - before.attention_kiloflops);
-  EXPECT_GT(after.flops_per_second, 0);
   EXPECT_GE(after.step_max_context, 6);
   EXPECT_EQ(after.undelivered_events, 0);
 }
