@@ -63,10 +63,11 @@ class KvStoreFixture {
     wall_clock.AdvanceHours(hours);
   }
   // Rounds until copies made by the janitor are committed and their sources removed.
-  void RunJanitorToTheEnd() {
+  void RunJanitorToTheEnd() { RunJanitorToTheEnd(store.get()); }
+  static void RunJanitorToTheEnd(KvStore* of) {
     for (int round = 0; round < 4; ++round) {
-      store->RunJanitor();
-      store->Flush(false);
+      of->RunJanitor();
+      of->Flush(false);
     }
   }
   std::vector<std::string> SegmentPaths() const {

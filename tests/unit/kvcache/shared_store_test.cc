@@ -68,6 +68,16 @@ class SharedStoreTest : public testing::Test, public KvStoreFixture {
     clock.Advance(seconds * kUsPerSecond);
     files->AdvanceClock(seconds * 1'000'000'000);
   }
+  // Of two chains of a, which live for a week, b uses the first after 100 hours.
+  void UseByAPeerBeforeItsLifeEnds() {
+    PublishOn(&a, 1, 4);
+    PublishOn(&a, 2, 8);
+    a.store->Flush(true);
+    LetThemRun(1, {&b});
+    PassHours(100);
+    b.store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
+    (void)b.store->RunJanitor();
+  }
   // Every living node takes its turns while time passes.
   void LetThemRun(int64_t seconds, std::initializer_list<Node*> nodes) {
     for (int64_t second = 0; second < seconds; ++second) {
@@ -111,8 +121,7 @@ TEST_F(SharedStoreTest, APeerFollowsSealsAndRemovals) {
   a.store->Flush(true);  // the name changes before b hears of it
   EXPECT_EQ(LoadOn(&b, 1, 3), 3);
   LetThemRun(1, {&b});
-  clock.Advance(200 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(200);
+  PassHours(200);
   (void)a.store->RunJanitor();
   EXPECT_EQ(a.store->counters().removed_segments, 1);
   LetThemRun(11, {&b});
@@ -140,15 +149,10 @@ TEST_F(SharedStoreTest, CopiesMadeByTheOwnerStayFound) {
   PublishOn(&a, 2, 8);
   a.store->Flush(true);
   LetThemRun(1, {&b});
-  clock.Advance(100 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(100);
+  PassHours(100);
   a.store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
-  clock.Advance(81 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(81);
-  for (int round = 0; round < 4; ++round) {
-    (void)a.store->RunJanitor();
-    a.store->Flush(false);
-  }
+  PassHours(81);
+  RunJanitorToTheEnd(a.store.get());
   ASSERT_EQ(a.store->counters().copied_blocks, 4);
   LetThemRun(11, {&b});
   EXPECT_EQ(LoadOn(&b, 1, 4), 4);
@@ -156,20 +160,9 @@ TEST_F(SharedStoreTest, CopiesMadeByTheOwnerStayFound) {
 }
 
 TEST_F(SharedStoreTest, UsesByAPeerExtendTheLifeOfABlock) {
-  PublishOn(&a, 1, 4);
-  PublishOn(&a, 2, 8);
-  a.store->Flush(true);
-  LetThemRun(1, {&b});
-  clock.Advance(100 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(100);
-  b.store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
-  (void)b.store->RunJanitor();
-  clock.Advance(81 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(81);
-  for (int round = 0; round < 4; ++round) {
-    (void)a.store->RunJanitor();
-    a.store->Flush(false);
-  }
+  UseByAPeerBeforeItsLifeEnds();
+  PassHours(81);
+  RunJanitorToTheEnd(a.store.get());
   EXPECT_EQ(LoadOn(&a, 1, 4), 4);
   EXPECT_EQ(LoadOn(&a, 2, 8), 0);
   EXPECT_EQ(a.store->context().index.Find(NumberedKey(1, 0))->touches, 1);
@@ -459,14 +452,7 @@ TEST_F(SharedStoreTest, AnAdoptionThatMeetsABadMomentIsFinishedLater) {
 }
 
 TEST_F(SharedStoreTest, APageOfTouchesThatIsHalfVisibleIsReadWhenItIsWhole) {
-  PublishOn(&a, 1, 4);
-  PublishOn(&a, 2, 8);
-  a.store->Flush(true);
-  LetThemRun(1, {&b});
-  clock.Advance(100 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(100);
-  b.store->Touch(NumberedKeys(1, 4), RetentionClass::kChat);
-  (void)b.store->RunJanitor();
+  UseByAPeerBeforeItsLifeEnds();
   std::string touches;
   for (const std::string& path : files->Paths()) {
     if (path.find("/touch-") != std::string::npos) touches = path;
@@ -474,12 +460,8 @@ TEST_F(SharedStoreTest, APageOfTouchesThatIsHalfVisibleIsReadWhenItIsWhole) {
   files->At(touches, 40) ^= std::byte{1};
   (void)a.store->RunJanitor();  // looks too early
   files->At(touches, 40) ^= std::byte{1};
-  clock.Advance(81 * int64_t{3600} * kUsPerSecond);
-  wall_clock.AdvanceHours(81);
-  for (int round = 0; round < 4; ++round) {
-    (void)a.store->RunJanitor();
-    a.store->Flush(false);
-  }
+  PassHours(81);
+  RunJanitorToTheEnd(a.store.get());
   EXPECT_EQ(LoadOn(&a, 1, 4), 4);
 }
 
