@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/sha256.h"
+#include "base/utc_clock.h"
 #include "cli/command.h"
 #include "cli/io.h"
 #include "cli/stop_signals.h"
@@ -64,9 +65,7 @@ Status LoadAndAttach(const std::filesystem::path& dir, const LoadParts& load_par
   context.card.revision =
       serving->model_revision.empty() ? RevisionOf(dir) : serving->model_revision;
   context.card.weights_hash = serving->gateway->info().weights_hash;
-  context.card.created_s = std::chrono::duration_cast<std::chrono::seconds>(
-                               std::chrono::system_clock::now().time_since_epoch())
-                               .count();
+  context.card.created_s = UtcNow<std::chrono::seconds>();
   progress->Set(LoadPhase::kReady, 0, 0);
   server->Attach(context);
   return OkStatus();

@@ -16,19 +16,14 @@
 
 #include "base/line_appender.h"
 #include "base/log.h"
+#include "base/utc_clock.h"
 #include "economics/utc_time.h"
 
 namespace deepinfer {
 namespace {
 
-int64_t SystemUtcUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 LedgerWriterOptions Completed(LedgerWriterOptions options) {
-  if (!options.utc_now_us) options.utc_now_us = SystemUtcUs;
+  if (!options.utc_now_us) options.utc_now_us = UtcNow<std::chrono::microseconds>;
   return options;
 }
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/utc_clock.h"
+
 namespace deepinfer {
 
 inline constexpr int64_t kNsPerMinute = int64_t{60} * 1'000'000'000;
@@ -18,11 +20,7 @@ class WallClock {
 
 class SystemWallClock final : public WallClock {
  public:
-  int64_t UnixNs() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-  }
+  int64_t UnixNs() const override { return UtcNow<std::chrono::nanoseconds>(); }
 };
 
 }  // namespace deepinfer

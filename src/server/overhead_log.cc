@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/thread_name.h"
+#include "base/utc_clock.h"
 #include "server/request_id.h"
 
 namespace deepinfer {
@@ -18,12 +19,6 @@ int64_t SteadyNowNs() {
       .count();
 }
 
-int64_t UtcNowUs() {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 OverheadLog::OverheadLog(OverheadScope scope, int64_t process_began_ns, OverheadSource source,
@@ -32,7 +27,7 @@ OverheadLog::OverheadLog(OverheadScope scope, int64_t process_began_ns, Overhead
   scope.process = MakeRandomHex128();
   const std::vector<EngineStatistics> engines = source_.engines();
   const int64_t now_ns = SteadyNowNs();
-  const int64_t utc_offset_us = UtcNowUs() - now_ns / kNsPerUs;
+  const int64_t utc_offset_us = UtcNow<std::chrono::microseconds>() - now_ns / kNsPerUs;
   for (size_t i = 0; i < engines.size(); ++i) {
     const int64_t began_ns = now_ns - engines[i].accounted_us * kNsPerUs;
     devices_.emplace_back(scope, static_cast<int64_t>(i), began_ns, utc_offset_us);
@@ -56,7 +51,8 @@ void OverheadLog::Loop() {
   std::unique_lock lock(mutex_);
   while (true) {
     // On the hour, so that the lines of one are in the file of the next at the latest.
-    const std::chrono::microseconds left(kUsPerHour - UtcNowUs() % kUsPerHour);
+    const std::chrono::microseconds left(kUsPerHour -
+                                         UtcNow<std::chrono::microseconds>() % kUsPerHour);
     if (stop_changed_.wait_for(lock, left, [this] { return stop_; })) return;
     Cut(/*is_last=*/false);
   }

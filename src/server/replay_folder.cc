@@ -19,6 +19,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/thread_name.h"
+#include "base/utc_clock.h"
 
 namespace deepinfer {
 namespace fs = std::filesystem;
@@ -43,14 +44,8 @@ struct FileHeader {
 };
 static_assert(sizeof(FileHeader) == 24);
 
-int64_t SystemUtcS() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 ReplayFolderOptions Completed(ReplayFolderOptions options) {
-  if (!options.utc_now_s) options.utc_now_s = SystemUtcS;
+  if (!options.utc_now_s) options.utc_now_s = UtcNow<std::chrono::seconds>;
   return options;
 }
 

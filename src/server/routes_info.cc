@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/json_writer.h"
+#include "base/utc_clock.h"
 #include "base/version.h"
 #include "server/openapi.h"
 #include "server/routes.h"
@@ -33,10 +34,7 @@ AccountTotals TotalsOf(const ServerState& state) {
 
 // What tokens cost now, in pico-units per token.
 void WritePrices(const PriceBook& book, JsonWriter* json) {
-  const int64_t now_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                             std::chrono::system_clock::now().time_since_epoch())
-                             .count();
-  const PriceWindow window = book.WindowAt(now_us);
+  const PriceWindow window = book.WindowAt(UtcNow<std::chrono::microseconds>());
   const TokenPrices& prices = book.PricesOf(window);
   json->Key("price_book").BeginObject().Field("id", book.id());
   json->Field("currency", book.currency()).Field("window", PriceWindowName(window));
