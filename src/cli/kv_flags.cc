@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <optional>
@@ -60,7 +59,6 @@ std::string ReplayFolderIn(const std::string& dir) { return dir + "/replay"; }
 
 Result<TenantQuotas> ParseQuotas(const std::vector<std::string>& texts,
                                  std::span<const uint8_t> secret) {
-  constexpr std::array<std::string_view, 3> kClasses = {"batch", "agent", "chat"};
   TenantQuotas quotas;
   for (const std::string& text : texts) {
     const auto fault = [&](std::string_view what) {
@@ -75,16 +73,15 @@ Result<TenantQuotas> ParseQuotas(const std::vector<std::string>& texts,
       return fault("the space after = is a whole number of MiB above 0");
     }
     std::string tenant = text.substr(0, equals);
-    std::optional<size_t> retention;
+    std::optional<RetentionClass> retention;
     if (const size_t colon = tenant.rfind(':'); colon != std::string::npos) {
-      const auto found = std::ranges::find(kClasses, tenant.substr(colon + 1));
-      if (found == kClasses.end()) return fault("the class after : is batch, agent or chat");
-      retention = static_cast<size_t>(found - kClasses.begin());
+      retention = ParseRequestClass(std::string_view(tenant).substr(colon + 1));
+      if (!retention) return fault("the class after : is batch, agent or chat");
       tenant.resize(colon);
     }
     if (tenant.empty()) return fault("names no tenant before the class");
     TenantQuota& quota = tenant == "*" ? quotas.each : quotas.by_tag[TenantTag(secret, tenant)];
-    (retention ? quota.class_bytes[*retention] : quota.all_bytes) = mib << 20;
+    (retention ? quota.class_bytes[static_cast<size_t>(*retention)] : quota.all_bytes) = mib << 20;
   }
   return quotas;
 }
@@ -172,9 +169,7 @@ void KvFlags::Register(CLI::App* c, const std::string& default_dir) {
 }
 
 RetentionClass KvFlags::default_class() const {
-  return class_default_ == "batch"   ? RetentionClass::kBatch
-         : class_default_ == "agent" ? RetentionClass::kAgent
-                                     : RetentionClass::kChat;
+  return ParseRequestClass(class_default_).value_or(RetentionClass::kChat);
 }
 
 Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const Model& model,
@@ -212,7 +207,7 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.direct_io = direct_io_ == "auto";
   DI_ASSIGN_OR_RETURN(cache->store,
                       KvStore::Open(o, cache->files.get(), clock, &cache->wall_clock));
-  if (!cache->store->read_only()) cache->replay_folder = ReplayFolderIn(dir);
+  if (!cache->store->read_only()) cache->replay_folder = KeptTurnsIn(dir);
   Log(LogLevel::kInfo, "kv.opened",
       {{"dir", dir},
        {"namespace", BlockKey{o.namespace_id}.Hex().substr(0, 16)},
@@ -223,6 +218,11 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
        {"block_bytes", o.layout.record_bytes()},
        {"reads", cache->store->Stats().read_backend}});
   return cache;
+}
+
+std::string KvFlags::KeptTurnsIn(const std::string& dir) const {
+  // They would lie there in plain text, beside blocks that are encrypted.
+  return key_file_.empty() ? ReplayFolderIn(dir) : std::string();
 }
 
 Result<KvIdentity> KvFlags::Identity() const {
@@ -237,7 +237,7 @@ Result<KvIdentity> KvFlags::Identity() const {
   if (error) return Unavailable("cannot make the folder " + dir + ": " + error.message());
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   DI_ASSIGN_OR_RETURN(identity.secret, LoadOrCreateSecret(files.get(), dir));
-  identity.replay_folder = ReplayFolderIn(dir);
+  identity.replay_folder = KeptTurnsIn(dir);
   return identity;
 }
 

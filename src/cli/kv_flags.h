@@ -74,6 +74,8 @@ struct KvFlags {
   Result<std::unique_ptr<KvCache>> OpenIn(const std::string& dir, const Model& model,
                                           const std::filesystem::path& model_dir,
                                           const Clock* clock) const;
+  // Where turns outlive the process; empty where a tenant may have a key.
+  std::string KeptTurnsIn(const std::string& dir) const;
 
   std::string dir_;
   std::string default_dir_ = "none";

@@ -23,11 +23,8 @@
 namespace deepinfer {
 namespace {
 
-constexpr std::array<std::string_view, kNumRetentionClasses> kClassNames = {"batch", "agent",
-                                                                            "chat", "pinned"};
-
 std::string_view ClassName(uint8_t retention) {
-  return retention < kNumRetentionClasses ? kClassNames[retention] : "unknown";
+  return retention < kNumRetentionClasses ? kRetentionClassNames[retention] : "unknown";
 }
 
 std::string SizeText(int64_t bytes) {
@@ -84,8 +81,8 @@ std::string NamespaceStats(const NamespaceView& view, bool json) {
   for (size_t i = 0; i < kNumRetentionClasses; ++i) {
     all_blocks += blocks[i];
     if (i > 0) by_class += json ? "," : ", ";
-    by_class += json ? fmt::format("\"{}\":{}", kClassNames[i], blocks[i])
-                     : fmt::format("{} {}", kClassNames[i], blocks[i]);
+    by_class += json ? fmt::format("\"{}\":{}", kRetentionClassNames[i], blocks[i])
+                     : fmt::format("{} {}", kRetentionClassNames[i], blocks[i]);
   }
   const std::string id = BlockKey{view.id}.Hex();
   if (json) {

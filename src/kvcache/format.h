@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "kvcache/keys.h"
 #include "kvcache/layout.h"
@@ -35,6 +37,17 @@ inline constexpr uint16_t kFormatVersion = 1;
 // How long a block is kept after its last touch; the order in which pressure takes them.
 enum class RetentionClass : uint8_t { kBatch = 0, kAgent = 1, kChat = 2, kPinned = 3 };
 inline constexpr size_t kNumRetentionClasses = 4;
+// As flags, keys and tools write them.
+inline constexpr std::array<std::string_view, kNumRetentionClasses> kRetentionClassNames = {
+    "batch", "agent", "chat", "pinned"};
+
+// A class that requests may have: any but kPinned, which operators give.
+constexpr std::optional<RetentionClass> ParseRequestClass(std::string_view name) {
+  for (size_t i = 0; i < static_cast<size_t>(RetentionClass::kPinned); ++i) {
+    if (name == kRetentionClassNames[i]) return static_cast<RetentionClass>(i);
+  }
+  return std::nullopt;
+}
 
 // Bits of RecordHeader::flags.
 inline constexpr uint32_t kRecordEncrypted = 1;

@@ -44,13 +44,6 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-std::optional<RetentionClass> ParseCacheClass(std::string_view name) {
-  if (name == "batch") return RetentionClass::kBatch;
-  if (name == "agent") return RetentionClass::kAgent;
-  if (name == "chat") return RetentionClass::kChat;
-  return std::nullopt;
-}
-
 bool ReadRate(const json::value& value, RateLimit* rate) {
   // Far above any machine, far below what a double counts exactly.
   constexpr int64_t kMostPerMinute = int64_t{1} << 40;
@@ -83,7 +76,7 @@ Status ReadEntry(const json::object& entry, ApiKey* key) {
       key->cache_namespace = std::string(*text);
       ok = true;
     } else if (name == "cache_class" && text != nullptr) {
-      key->cache_class = ParseCacheClass({text->data(), text->size()});
+      key->cache_class = ParseRequestClass({text->data(), text->size()});
       ok = key->cache_class.has_value();
     } else if (name == "admin" && value.is_bool()) {
       key->admin = value.get_bool();

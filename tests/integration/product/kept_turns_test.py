@@ -106,6 +106,17 @@ class KeptTurns(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
         self.assertEqual(self.files(), [])
 
+    def test_turns_are_not_written_where_tenants_may_have_keys(self):
+        keys, key_file = self.base / "keys.json", self.base / "tenant.keys"
+        keys.write_text(json.dumps(KEYS))
+        done = run("kv", "key", "--dir", self.dir, "--tenant", "a", "--key-file", key_file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with self.server("--api-key-file", keys, "--kv-key-file", key_file) as server:
+            history = self.first_round(server, AS_A)
+            self.assertEqual(self.uses(server, history, AS_A), 1)
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(self.files(), [])
+
     def test_servers_with_one_folder_know_each_others_turns_until_they_are_erased(self):
         keys = self.base / "keys.json"
         keys.write_text(json.dumps(KEYS))
