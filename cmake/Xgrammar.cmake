@@ -18,10 +18,26 @@ endif()
 file(GLOB xgrammar_sources ${DEEPINFER_XGRAMMAR_SOURCE}/cpp/*.cc
      ${DEEPINFER_XGRAMMAR_SOURCE}/cpp/converter_ext/*.cc
      ${DEEPINFER_XGRAMMAR_SOURCE}/cpp/support/*.cc)
-add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
+
+# What follows a position without choice is asked for to learn whether one byte does; the library
+# goes on to the end of such a run, which may be long, and a grammar need not have one.
+set(xgrammar_matcher ${DEEPINFER_XGRAMMAR_SOURCE}/cpp/grammar_matcher.cc)
+set(xgrammar_run "while (can_find_next_char) {")
+file(READ ${xgrammar_matcher} xgrammar_text)
+string(FIND "${xgrammar_text}" "${xgrammar_run}" xgrammar_found)
+if(xgrammar_found EQUAL -1)
+  message(FATAL_ERROR "${xgrammar_matcher}: no loop over forced bytes to bound")
+endif()
+string(REPLACE "${xgrammar_run}" "while (can_find_next_char && num_accepted_chars == 0) {"
+       xgrammar_text "${xgrammar_text}")
+set(xgrammar_bounded ${CMAKE_BINARY_DIR}/xgrammar/grammar_matcher.cc)
+file(CONFIGURE OUTPUT ${xgrammar_bounded} CONTENT "${xgrammar_text}" @ONLY)
+list(REMOVE_ITEM xgrammar_sources ${xgrammar_matcher})
+
+add_library(xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources} ${xgrammar_bounded})
 target_include_directories(xgrammar SYSTEM
   PUBLIC ${DEEPINFER_XGRAMMAR_SOURCE}/include ${DEEPINFER_XGRAMMAR_SOURCE}/3rdparty/dlpack/include
-  PRIVATE ${DEEPINFER_XGRAMMAR_SOURCE}/3rdparty/picojson)
+  PRIVATE ${DEEPINFER_XGRAMMAR_SOURCE}/cpp ${DEEPINFER_XGRAMMAR_SOURCE}/3rdparty/picojson)
 target_compile_definitions(xgrammar PRIVATE XGRAMMAR_ENABLE_CPPTRACE=0
                                             XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
 # In place of the options of this directory: our warnings are not about its code, and without debug

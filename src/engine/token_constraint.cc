@@ -1,8 +1,10 @@
 #include "engine/token_constraint.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "base/process_stats.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
@@ -18,14 +20,30 @@ std::vector<int32_t> StopIds(const SamplingParams& sampling, int32_t end_id, int
   return ids;
 }
 
+// Adds the CPU time of its life to a sum. Time without the CPU does not count: it says nothing
+// about the grammar.
+class CpuMeter {
+ public:
+  explicit CpuMeter(int64_t* sum_ns) : sum_ns_(sum_ns), begin_ns_(ThreadCpuNs()) {}
+  ~CpuMeter() { *sum_ns_ += ThreadCpuNs() - begin_ns_; }
+  CpuMeter(const CpuMeter&) = delete;
+  CpuMeter& operator=(const CpuMeter&) = delete;
+
+ private:
+  int64_t* const sum_ns_;
+  const int64_t begin_ns_;
+};
+
 }  // namespace
 
 TokenConstraint::TokenConstraint(std::shared_ptr<const CompiledGrammar> grammar,
                                  const Tokenizer& tokenizer, const OutputGrammar& source,
-                                 const SamplingParams& sampling, int32_t end_id)
+                                 const SamplingParams& sampling, int32_t end_id,
+                                 MatchAllowance allowance)
     : matcher_(grammar, tokenizer, StopIds(sampling, end_id, grammar->vocab_size()),
                source.trigger),
-      num_words_(GrammarMaskWords(grammar->vocab_size())) {}
+      num_words_(GrammarMaskWords(grammar->vocab_size())),
+      allowance_(allowance) {}
 
 void TokenConstraint::KeepKnown(std::span<const int32_t> pending) {
   const auto differs =
@@ -50,6 +68,8 @@ Status TokenConstraint::FillNext() {
 Status TokenConstraint::Fill(std::span<const int32_t> pending) {
   KeepKnown(pending);
   if (pending.size() < num_known_) return OkStatus();
+  DI_RETURN_IF_ERROR(CheckAllowance());
+  const CpuMeter meter(&used_ns_);
   int64_t num_taken = 0;
   Status status;
   for (size_t k = 0; status.ok(); ++k) {
@@ -70,13 +90,27 @@ Result<std::span<const uint32_t>> TokenConstraint::MaskAfter(std::span<const int
   return std::span<const uint32_t>(mask.words);
 }
 
+Status TokenConstraint::CheckAllowance() const {
+  const int64_t num_tokens = matcher_.num_accepted();
+  if (used_ns_ / 1000 <= allowance_.base_us + allowance_.token_us * num_tokens) return OkStatus();
+  return InvalidRequest(
+      "The grammar takes too long to follow: " + std::to_string(used_ns_ / 1'000'000) +
+      " ms of CPU time for " + std::to_string(num_tokens) +
+      " tokens; make it less ambiguous, or shorten its counted repetitions");
+}
+
 Result<std::optional<int32_t>> TokenConstraint::ForcedToken() {
-  if (num_known_ == 0 && !matcher_.MayForceToken()) return std::optional<int32_t>();
+  if (num_known_ == 0) {
+    const CpuMeter meter(&used_ns_);
+    DI_ASSIGN_OR_RETURN(const bool may_force, matcher_.MayForceToken());
+    if (!may_force) return std::optional<int32_t>();
+  }
   DI_ASSIGN_OR_RETURN(const std::span<const uint32_t> mask, MaskAfter({}));
   return OnlyTokenOf(mask);
 }
 
 Status TokenConstraint::Commit(int32_t id) {
+  const CpuMeter meter(&used_ns_);
   DI_RETURN_IF_ERROR(matcher_.Accept(id));
   if (num_known_ > 1 && drafts_.front() == id) {
     // A draft that was accepted: what is known behind it still holds.

@@ -18,17 +18,26 @@ namespace deepinfer {
 
 class Tokenizer;
 
+// CPU time that following a grammar may take of the threads that all requests of a batch share:
+// so much, and a little more with every token. Ordinary grammars take microseconds a token; with
+// ambiguous or long counted ones a token may take more than all before it.
+struct MatchAllowance {
+  int64_t base_us = 2'000'000;  // as much as a compilation
+  int64_t token_us = 5'000;     // a small part of a step of a model that is worth serving
+};
+
 class TokenConstraint {
  public:
   // The grammar was compiled for the tokenizer, which is borrowed. The output ends with the end
   // token or one of the request's stop ids.
   TokenConstraint(std::shared_ptr<const CompiledGrammar> grammar, const Tokenizer& tokenizer,
-                  const OutputGrammar& source, const SamplingParams& sampling, int32_t end_id);
+                  const OutputGrammar& source, const SamplingParams& sampling, int32_t end_id,
+                  MatchAllowance allowance = {});
 
   // The legal tokens behind the committed ones and `pending` (drafts), as a mask: bit id % 32 of
   // word id / 32; ids beyond it are illegal. Empty: every token is legal, or pending ends the
-  // output. Valid until the next call. invalid_request if the grammar does not allow pending;
-  // internal if the library fails.
+  // output. Valid until the next call. invalid_request if the grammar does not allow pending or
+  // took more than its allowance; internal if the library fails.
   Result<std::span<const uint32_t>> MaskAfter(std::span<const int32_t> pending);
 
   // Computes what MaskAfter will be asked for: the masks behind the committed tokens and each
@@ -54,6 +63,7 @@ class TokenConstraint {
 
   // Makes the masks behind each beginning of pending known.
   Status Fill(std::span<const int32_t> pending);
+  Status CheckAllowance() const;
   // Drops what is known about other drafts than `pending`.
   void KeepKnown(std::span<const int32_t> pending);
   // The mask behind what the matcher has taken becomes the next known one.
@@ -61,6 +71,8 @@ class TokenConstraint {
 
   GrammarMatcher matcher_;
   size_t num_words_;
+  MatchAllowance allowance_;
+  int64_t used_ns_ = 0;  // CPU time of the matcher so far
   // masks_[k], k < num_known_, is that behind the committed tokens and the first k of drafts_.
   std::vector<Mask> masks_;
   size_t num_known_ = 0;

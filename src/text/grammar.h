@@ -96,8 +96,8 @@ class GrammarMatcher {
   Status Rollback(int64_t num_tokens);
 
   // False where more than one token is legal, as far as that shows without a mask: at a fraction
-  // of its cost.
-  bool MayForceToken();
+  // of its cost. internal if the library fails.
+  Result<bool> MayForceToken();
 
   // The only legal token, if there is exactly one. `mask` is work memory as for FillMask.
   Result<std::optional<int32_t>> FindForcedToken(std::span<uint32_t> mask);

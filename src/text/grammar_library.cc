@@ -3,6 +3,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
+#include <bit>
 #include <boost/json.hpp>
 #include <exception>
 #include <iostream>
@@ -227,6 +228,21 @@ Result<std::shared_ptr<const CompiledGrammar>> GrammarLibrary::Compile(GrammarTe
   }
 }
 
+Status GrammarLibrary::TryMasks(std::shared_ptr<const CompiledGrammar> grammar) {
+  // Of the legal tokens the last one: it is long, so that the fixed text of a call is soon passed.
+  constexpr int kNumTokens = 32;
+  std::vector<uint32_t> mask(GrammarMaskWords(grammar->vocab_size()));
+  GrammarCursor cursor(std::move(grammar), {});
+  for (int i = 0; i < kNumTokens && !cursor.IsTerminated(); ++i) {
+    DI_RETURN_IF_ERROR(cursor.FillMask(mask));
+    const auto word = std::find_if(mask.rbegin(), mask.rend(), [](uint32_t w) { return w != 0; });
+    if (word == mask.rend()) break;
+    const auto num_before = static_cast<int32_t>(mask.rend() - word - 1) * 32;
+    DI_RETURN_IF_ERROR(cursor.Accept(num_before + 31 - std::countl_zero(*word)));
+  }
+  return OkStatus();
+}
+
 struct GrammarCursor::Impl {
   std::shared_ptr<const CompiledGrammar> grammar;
   xgrammar::GrammarMatcher matcher;
@@ -286,12 +302,12 @@ Status GrammarCursor::Rollback(int64_t num_tokens) {
 bool GrammarCursor::IsTerminated() const { return impl_->matcher.IsTerminated(); }
 bool GrammarCursor::IsComplete() const { return impl_->matcher.IsCompleted(); }
 
-bool GrammarCursor::ForcesByte() {
+Result<bool> GrammarCursor::ForcesByte() {
   try {
+    // One byte of it: cmake/Xgrammar.cmake.
     return !impl_->matcher.FindJumpForwardString().empty();
-  } catch (const std::exception&) {
-    // The mask, which is asked for then, says what is wrong.
-    return true;
+  } catch (const std::exception& error) {
+    return Internal("the grammar matcher failed: " + ReasonOf(error));
   }
 }
 

@@ -38,6 +38,10 @@ class GrammarLibrary {
   // As Translate, for a text that Translate made.
   Result<std::shared_ptr<const CompiledGrammar>> Compile(GrammarText text) const;
 
+  // Computes the masks of a short output: grammars whose masks take seconds do not come back from
+  // the isolated process in time.
+  static Status TryMasks(std::shared_ptr<const CompiledGrammar> grammar);
+
  private:
   struct Impl;
   explicit GrammarLibrary(std::unique_ptr<const Impl> impl);
@@ -59,7 +63,7 @@ class GrammarCursor {
   bool IsTerminated() const;
   bool IsComplete() const;
   // Whether only one byte can come next.
-  bool ForcesByte();
+  Result<bool> ForcesByte();
 
  private:
   struct Impl;

@@ -204,10 +204,11 @@ Status GrammarMatcher::Rollback(int64_t num_tokens) {
   return OkStatus();
 }
 
-bool GrammarMatcher::MayForceToken() {
+Result<bool> GrammarMatcher::MayForceToken() {
   if (!impl_->InGrammar()) return impl_->BoundContinuation().has_value();
   // Where the output may end it may be that it must.
-  return impl_->cursor.IsComplete() || impl_->cursor.ForcesByte();
+  if (impl_->cursor.IsComplete()) return true;
+  return impl_->cursor.ForcesByte();
 }
 
 Result<std::optional<int32_t>> GrammarMatcher::FindForcedToken(std::span<uint32_t> mask) {

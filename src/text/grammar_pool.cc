@@ -55,6 +55,7 @@ Result<GrammarText> TryCompile(const GrammarLibrary& library, std::string_view r
     return ResourceExhausted("the compiled grammar takes " +
                              std::to_string(grammar->size_bytes() >> 20) + " MiB");
   }
+  DI_RETURN_IF_ERROR(GrammarLibrary::TryMasks(grammar));
   return text;
 }
 

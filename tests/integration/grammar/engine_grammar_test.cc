@@ -2,7 +2,9 @@
 
 #include <boost/json.hpp>
 #include <regex>
+#include <string_view>
 
+#include "engine/token_constraint.h"
 #include "integration/grammar/engine_grammar_fixture.h"
 
 namespace deepinfer {
@@ -283,6 +285,61 @@ TEST_F(EngineGrammarTest, ForcedIdsOutsideTheGrammarEndTheConstraint) {
   const auto out = Run(std::move(r));
   ASSERT_EQ(out->ids().size(), ids.size() + 3);
   EXPECT_TRUE(std::equal(ids.begin(), ids.end(), out->ids().begin()));
+}
+
+GrammarSource Ebnf(std::string text) {
+  GrammarSource source;
+  source.kind = GrammarKind::kEbnf;
+  source.text = std::move(text);
+  return source;
+}
+
+TEST_F(EngineGrammarTest, AForcedRunWithoutEndGoesOnToTheLimitOfTokens) {
+  for (const std::string_view rules : {R"(root ::= "a" root)", R"(root ::= "a" | "b" rest
+rest ::= "x" rest)"}) {
+    EngineRequest r = Request(Ebnf(std::string(rules)));
+    r.sampling.max_tokens = 60;
+    r.sampling.ignore_eos = true;
+    const auto out = Run(std::move(r));
+    const FinishReason finish = out->Wait().finish;
+    EXPECT_TRUE(finish == FinishReason::kLength || finish == FinishReason::kStop) << rules;
+  }
+}
+
+TEST_F(EngineGrammarTest, AGrammarThatTakesTooLongToFollowEndsItsRequestAlone) {
+  // Every length has as many trees as it has ways to be put in brackets.
+  EngineRequest ambiguous = Request(Ebnf("root ::= s\ns ::= s s | \"a\""), "ambiguous");
+  std::vector<int32_t> letter;
+  bundle_->tokenizer->EncodeText("a", &letter);
+  ASSERT_EQ(letter.size(), 1U);
+  ambiguous.sampling.logit_bias = {{letter.front(), 100.0f}};
+  ambiguous.sampling.max_tokens = 1500;
+  ambiguous.sampling.min_tokens = 1400;
+  const auto slow = Submit(std::move(ambiguous));
+  const auto beside = Submit(Request(Regex("[a-z]{1,3}-(alpha|beta)-end"), "beside"));
+  EXPECT_EQ(slow->Wait().finish, FinishReason::kError);
+  EXPECT_EQ(slow->Wait().status.code(), StatusCode::kInvalidRequest);
+  EXPECT_NE(slow->Wait().status.message().find("too long to follow"), std::string::npos)
+      << slow->Wait().status.ToString();
+  EXPECT_EQ(beside->Wait().finish, FinishReason::kStop);
+  EXPECT_EQ(beside->ids(), Run(Request(Regex("[a-z]{1,3}-(alpha|beta)-end")))->ids());
+}
+
+TEST_F(EngineGrammarTest, TheAllowanceOfAGrammarGrowsWithItsTokens) {
+  OutputGrammar source;
+  source.source = Regex("[0-9]*");
+  const auto ticket = bundle_->grammars->Compile(source.source);
+  ASSERT_TRUE(ticket->WaitFor(60'000'000));
+  ASSERT_TRUE(ticket->result().ok()) << ticket->result().status().ToString();
+  const SamplingParams sampling;
+  constexpr int64_t kMinute = 60'000'000;
+  TokenConstraint none(*ticket->result(), *bundle_->tokenizer, source, sampling, special_.eos,
+                       {.base_us = -1, .token_us = kMinute});
+  EXPECT_EQ(none.MaskAfter({}).status().code(), StatusCode::kInvalidRequest);
+  std::vector<int32_t> digit;
+  bundle_->tokenizer->EncodeText("7", &digit);
+  ASSERT_TRUE(none.Commit(digit.front()).ok());
+  EXPECT_TRUE(none.MaskAfter({}).ok());
 }
 
 }  // namespace

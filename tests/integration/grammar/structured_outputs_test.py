@@ -171,6 +171,30 @@ class Limits(unittest.TestCase):
             self.assertEqual(status, 200)
             self.assertIn(answer["choices"][0]["message"]["content"], ("yes", "no"))
 
+    def test_grammars_that_are_endless_or_slow_to_follow_fail_alone(self):
+        endless = {"grammar": 'root ::= "a" root'}
+        # 2^24 bytes without a choice.
+        rules = ["root ::= r0"] + [f"r{i} ::= r{i + 1} r{i + 1}" for i in range(24)]
+        long = {"grammar": "\n".join(rules + ['r24 ::= "a"'])}
+        ambiguous = {"grammar": 'root ::= s\ns ::= s s | "a"'}
+        counted = {"structured_outputs": {"regex": "(.|\\n){200,9000}"}}
+        with Server() as server:
+            plain = chat("What is a KV cache?", temperature=0)
+            want = post(server, plain)[1]["choices"][0]["message"]["content"]
+            slow = [chat(**extra, max_tokens=1500, min_tokens=1400, temperature=0)
+                    for extra in (endless, long, ambiguous, counted)]
+            mix = [body for one in slow for body in (one, plain)]
+            answers = in_parallel(lambda body: post(server, body), mix)
+            for status, answer in answers[1::2]:
+                self.assertEqual(status, 200)
+                self.assertEqual(answer["choices"][0]["message"]["content"], want)
+            for (status, answer), body in zip(answers[0::2], slow):
+                self.assertIn(status, (200, 400), (body, answer))
+            status, answer = answers[4]
+            self.assertEqual(status, 400, answer)
+            self.assertEqual(answer["error"]["code"], "grammar_dead_end")
+            self.assertIn("too long to follow", answer["error"]["message"])
+
 
 if __name__ == "__main__":
     unittest.main()
