@@ -1,6 +1,7 @@
 #include "sched/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "sched/admission.h"
@@ -142,7 +143,14 @@ class StepPlanner {
 
   void PlanPrefill() {
     rows_left_ = limits_.max_rows - decode_rows_;
+    for (const PrefillInput& c : in_.prefill) {
+      if (c.next < c.end) most_urgent_ = std::min(most_urgent_, c.holding.request_class);
+    }
     time_limit_us_ = std::numeric_limits<double>::infinity();
+    if (plan_.decode.empty() && most_urgent_ == RequestClass::kBatch) {
+      // Whoever comes next has to wait for this step.
+      time_limit_us_ = static_cast<double>(limits_.tpot_target_us);
+    }
     if (!plan_.decode.empty()) {
       const double decode_us = cost_.time->Predict(plan_.rows);
       const double allowed = std::max(decode_us, static_cast<double>(limits_.tpot_target_us));
@@ -216,6 +224,10 @@ class StepPlanner {
   // Where the next chunk of c ends under the limits of rows, blocks, time and cuts.
   int32_t ChunkEnd(const PrefillInput& c, int64_t block_limit) const {
     int64_t limit = std::min({int64_t{c.end}, block_limit, int64_t{c.next} + rows_left_});
+    // What began before somebody more urgent came goes on, but leaves room in the step.
+    if (c.holding.request_class > most_urgent_) {
+      limit = std::min(limit, int64_t{c.next} + limits_.min_prefill_rows);
+    }
     if (BatchFloorDue() && c.holding.request_class == RequestClass::kBatch && !c.admitted) {
       limit = std::min(limit, c.next + static_cast<int64_t>(in_.memory.batch_credit_rows));
     }
@@ -223,7 +235,7 @@ class StepPlanner {
     const bool has_cut = cut != c.cuts.end();
     if (has_cut) limit = std::min<int64_t>(limit, *cut);
     int64_t in_time = LastEndInTime(c, limit);
-    if (QuantumDue() && plan_.rows.prefill_rows == 0) {
+    if ((QuantumDue() || plan_.decode.empty()) && plan_.rows.prefill_rows == 0) {
       in_time = std::max(in_time, std::min<int64_t>(limit, c.next + limits_.min_prefill_rows));
     }
     limit = std::min(limit, in_time);
@@ -248,7 +260,7 @@ class StepPlanner {
       AddRows(c, end, &rows);
       return cost_.time->Predict(rows) <= time_limit_us_;
     };
-    if (limit <= c.next || plan_.decode.empty() || fits(limit)) return limit;
+    if (limit <= c.next || std::isinf(time_limit_us_) || fits(limit)) return limit;
     int64_t good = c.next, bad = limit;
     while (bad - good > 1) {
       const int64_t middle = good + (bad - good) / 2;
@@ -288,6 +300,7 @@ class StepPlanner {
   int32_t decode_rows_ = 0;  // with drafts
   int32_t rows_left_ = 0;
   double time_limit_us_ = 0;
+  RequestClass most_urgent_ = RequestClass::kBatch;  // of those that have rows to run
   const PrefillInput* blocked_ = nullptr;  // first admitted candidate that found no memory
   const PrefillInput* barrier_ = nullptr;
   int64_t barrier_wait_us_ = 0;

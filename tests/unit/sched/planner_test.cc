@@ -153,6 +153,31 @@ TEST_F(PlannerTest, OrderIsContinuingThenClassThenSlackThenArrival) {
   EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{5, 3, 4, 2, 1}));
 }
 
+TEST_F(PlannerTest, WhatWentOnBeforeAMoreUrgentOneCameLeavesItRoomInTheStep) {
+  PlannerSnapshot s = Snapshot();
+  s.prefill = {Continuing(1, 256, 4000), Waiting(2, 300)};
+  EXPECT_EQ(Run(s).prefill.size(), 1u) << "of one class the first goes on with all rows";
+  s.prefill[0].holding.request_class = RequestClass::kBatch;
+  const StepPlan plan = Run(s);
+  ASSERT_EQ(PrefillIds(plan), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(plan.prefill[0].num_rows, limits_.min_prefill_rows);
+  EXPECT_EQ(plan.prefill[1].num_rows, 300);
+}
+
+// The step that an interactive request finds under way is a short one.
+TEST_F(PlannerTest, AStepOfBatchWorkAloneTakesNoLongerThanTheTarget) {
+  PlannerSnapshot s = Snapshot();
+  s.prefill = {Continuing(1, 256, 4000)};
+  limits_.tpot_target_us = 12'000;
+  EXPECT_EQ(Run(s).prefill[0].num_rows, 512);
+  s.prefill[0].holding.request_class = RequestClass::kBatch;
+  const StepPlan plan = Run(s);
+  EXPECT_EQ(plan.prefill[0].num_rows, 256);
+  EXPECT_LE(plan.predicted_us, 12'000);
+  limits_.tpot_target_us = 1'000;
+  EXPECT_EQ(Run(s).prefill[0].num_rows, limits_.min_prefill_rows) << "it goes on at any rate";
+}
+
 TEST_F(PlannerTest, AgeBeatsClass) {
   PlannerSnapshot s = Snapshot();
   s.now_us = kMaxWaitBatchUs + 10;
