@@ -14,8 +14,12 @@ constexpr int64_t kLeastIntervalUs = 1'000'000;
 
 }  // namespace
 
+bool BusyShares::IsDue(int64_t now_us) const {
+  return looks_.empty() || now_us - looks_.back().at_us >= kLeastIntervalUs;
+}
+
 void BusyShares::Observe(int64_t now_us, std::span<const WorkerTime> workers) {
-  if (!looks_.empty() && now_us - looks_.back().at_us < kLeastIntervalUs) return;
+  if (!IsDue(now_us)) return;
   Look look{now_us, {}};
   for (const WorkerTime& w : workers) {
     if (w.incarnation != 0) look.workers[w.incarnation] = w;

@@ -21,7 +21,9 @@ class BusyShares {
     int64_t step_us = 0;  // in steps since its start
   };
 
-  // Takes in how the workers stand now; what follows the last call closely is skipped.
+  // The last look is long enough ago.
+  bool IsDue(int64_t now_us) const;
+  // Takes in how the workers stand now; what is not due is skipped.
   void Observe(int64_t now_us, std::span<const WorkerTime> workers);
 
   // Over the last minute, by role: 1 when all did the same; 0 while none did anything. Workers that

@@ -67,6 +67,10 @@ void Gateway::Keep() {
 }
 
 void Gateway::LookAtShares(int64_t now_us) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!shares_.IsDue(now_us)) return;
+  }
   std::vector<BusyShares::WorkerTime> times;
   const auto workers = workers_.list();
   for (const auto& worker : *workers) {
