@@ -8,6 +8,23 @@
 
 namespace deepinfer {
 
+namespace {
+
+// What was expected of a request and what came of it, in microseconds.
+void LogForecast(const LiveRequest& request, const RouteTimes& times) {
+  Log(LogLevel::kDebug, "request.forecast",
+      {{"request_id", request.id()},
+       {"prompt_tokens", request.prompt_tokens()},
+       {"ttft_by_costs", times.by_costs.ttft_us},
+       {"ttft_forecast", times.forecast.ttft_us},
+       {"ttft", times.ttft_us()},
+       {"tpot_by_costs", times.by_costs.tpot_us},
+       {"tpot_forecast", times.forecast.tpot_us},
+       {"tpot", times.tpot_us()}});
+}
+
+}  // namespace
+
 LiveRequest::Placement Gateway::PlacementOfLeader(const LiveRequest& request) {
   // A choice that shares its prompt goes where that runs.
   if (request.branch_of().empty() || request.num_attempts() > 0) return {};
@@ -119,6 +136,7 @@ void Gateway::OnEvent(const LivePtr& request, uint32_t attempt, LiveRequest::Leg
   if (news.first) forecasts_.NoteFirstToken(news.times);
   if (news.end && (finish == FinishReason::kStop || finish == FinishReason::kLength)) {
     forecasts_.NoteAnswer(news.times);
+    LogForecast(*request, news.times);
   }
   NoteOutcome(outcome, leg, placement, finish, status.code());
   if (outcome != LiveRequest::Outcome::kEnded && outcome != LiveRequest::Outcome::kLost) return;

@@ -71,17 +71,13 @@ void RouteForecasts::Note(double by_costs_us, double forecast_us, double measure
 
 void RouteForecasts::NoteFirstToken(const RouteTimes& times) {
   const std::lock_guard lock(mutex_);
-  Note(times.by_costs.ttft_us, times.forecast.ttft_us,
-       static_cast<double>(times.first_us - times.sent_us), times.by_costs.prompt_worker, &prompts_,
-       &errors_.ttft);
+  Note(times.by_costs.ttft_us, times.forecast.ttft_us, times.ttft_us(),
+       times.by_costs.prompt_worker, &prompts_, &errors_.ttft);
 }
 
 void RouteForecasts::NoteAnswer(const RouteTimes& times) {
-  const int64_t num_later = times.num_tokens - times.num_first;
-  if (num_later <= 0) return;
   const std::lock_guard lock(mutex_);
-  Note(times.by_costs.tpot_us, times.forecast.tpot_us,
-       static_cast<double>(times.last_us - times.first_us) / static_cast<double>(num_later),
+  Note(times.by_costs.tpot_us, times.forecast.tpot_us, times.tpot_us(),
        times.by_costs.answer_worker, &answers_, &errors_.tpot);
 }
 

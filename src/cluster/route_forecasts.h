@@ -28,6 +28,14 @@ struct RouteTimes {
   int64_t last_us = 0;   // of the last one
   int64_t num_first = 0;
   int64_t num_tokens = 0;
+
+  // As measured; the second is 0 of an answer of one event.
+  double ttft_us() const { return static_cast<double>(first_us - sent_us); }
+  double tpot_us() const {
+    const int64_t num_later = num_tokens - num_first;
+    if (num_later <= 0) return 0;
+    return static_cast<double>(last_us - first_us) / static_cast<double>(num_later);
+  }
 };
 
 // The step time models of workers know nothing of what lies around a step: messages, threads that
