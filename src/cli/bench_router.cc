@@ -25,6 +25,9 @@ class IdleWorker final : public Worker {
     info_.role = role;
     info_.model_name = "bench";
     info_.endpoint = "unix:/run/deepinfer/worker.sock";
+    // As workers that share a persistent cache, so that keys of prompts are part of the time.
+    info_.kv_root = "bench";
+    info_.kv_namespace.assign(sizeof(Sha256Digest), 'n');
   }
   WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest, TokenSink sink) override { return Take(std::move(sink)); }
@@ -33,6 +36,10 @@ class IdleWorker final : public Worker {
     ++load_.running;
     prefills_.push_back(std::move(sink));
     return OkStatus();
+  }
+  std::optional<StoredPrefix> Probe(std::span<const BlockKey>, int32_t,
+                                    std::chrono::microseconds) override {
+    return StoredPrefix();
   }
   void Cancel(std::string_view) override {}
   LoadReport Load() const override { return load_; }
@@ -83,7 +90,9 @@ class BenchRouterCommand final : public Command {
         ->delimiter(',')
         ->capture_default_str();
     c->footer(
-        "Prompts have 1000 tokens; the cost of HTTP and of text is not in it.\n"
+        "Prompts have 1000 tokens, whose keys are looked up in the cache of the cell; the way to "
+        "it\n"
+        "and the cost of HTTP and of text are not in it.\n"
         "Example:\n"
         "  deepinfer bench router --workers 4,64 --rounds 5");
     return c;

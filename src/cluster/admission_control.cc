@@ -45,7 +45,7 @@ Status AdmissionControl::CheckPromise(const EngineRequest& request,
   for (size_t i = 0; i < candidates.all.size(); ++i) {
     const RouteCandidate& w = candidates.all[i];
     if (!w.usable) continue;
-    const double step = DecodeStepUs(w, tokens), done = PromptDoneUs(w, tokens) + step;
+    const double step = DecodeStepUs(w, tokens), done = PromptDoneUs(w, PromptOf(request)) + step;
     const WorkerRole role = candidates.infos[i].role;
     num_for_prompts += role != WorkerRole::kDecode ? 1 : 0;
     if (role != WorkerRole::kDecode && (!done_us || done < *done_us)) done_us = done;

@@ -32,8 +32,10 @@ Gateway::Gateway(GatewayOptions options, std::vector<std::unique_ptr<Worker>> wo
       router_(&workers_, clock, options.random_seed),
       admission_({options.max_queued_requests, options.ttft_slo_us, options.tpot_slo_us}, &workers_,
                  clock),
-      queue_({options.tenant_budget, options.tenant_burst_s * 1e6}),
-      keeper_([this] { Keep(); }) {}
+      queue_({options.tenant_budget, options.tenant_burst_s * 1e6}) {
+  prefixes_.Follow(*workers_.list());
+  keeper_ = std::thread([this] { Keep(); });
+}
 
 Gateway::~Gateway() {
   {
@@ -48,6 +50,7 @@ Gateway::~Gateway() {
     for (const auto& [id, live] : live_) left.push_back(live);
   }
   for (const LivePtr& live : left) live->LetGo();
+  prefixes_.Follow({});
   // Their last events still come here.
   workers_.Clear();
   for (const LivePtr& live : left) End(live, FinishReason::kCancelled, OkStatus());
@@ -55,6 +58,7 @@ Gateway::~Gateway() {
 
 Status Gateway::Submit(EngineRequest request, TokenSink sink) {
   if (draining()) return Unavailable("the server is draining");
+  request.stored = prefixes_.Find(request);
   const auto live = std::make_shared<LiveRequest>(std::move(request), std::move(sink));
   {
     const std::lock_guard lock(mutex_);
@@ -214,6 +218,7 @@ GatewayCounters Gateway::counters() const {
     counters.busiest = shares_.busiest();
   }
   counters.shed = admission_.num_shed();
+  counters.probes = prefixes_.counts();
   counters.forecast_errors = forecasts_.errors();
   queue_.Count(clock_->NowUs(), &counters);
   const Router::Barred barred = router_.barred();

@@ -21,6 +21,7 @@
 #include "cluster/busy_shares.h"
 #include "cluster/gateway_counters.h"
 #include "cluster/live_request.h"
+#include "cluster/prefix_probe.h"
 #include "cluster/request_queue.h"
 #include "cluster/route_forecasts.h"
 #include "cluster/router.h"
@@ -128,6 +129,7 @@ class Gateway {
   Router router_;
   AdmissionControl admission_;
   RequestQueue queue_;
+  PrefixProbe prefixes_;
   RouteForecasts forecasts_;
   std::atomic<bool> draining_{false};
 

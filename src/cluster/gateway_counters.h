@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "cluster/busy_shares.h"
+#include "cluster/prefix_probe.h"
 #include "cluster/route_forecasts.h"
 #include "sched/request_class.h"
 
@@ -21,6 +22,7 @@ struct GatewayCounters {
   int64_t over_budget = 0;   // refused because their tenant has used up its budget
   int64_t queued = 0;        // requests that waited here
   int64_t openings = 0;      // circuits opened because a worker or a pair failed
+  PrefixProbe::Counts probes;
   RouteForecasts::Errors forecast_errors;
   // Now.
   std::array<int64_t, kRequestClasses.size()> waiting{};  // here, by class

@@ -58,6 +58,7 @@ void Gateway::Keep() {
     if (any_lost || now >= next_sweep) {
       next_sweep = now + kSweep;
       workers_.Sweep(now_us);
+      prefixes_.Follow(*workers_.list());
       LookAtShares(now_us);
       RetryWaiting(now_us);
     }

@@ -31,6 +31,7 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_full_decoder_tail(info.full_decoder_tail);
   hello->set_hands_over_by_store(info.hands_over_by_store);
   hello->set_weights_hash(info.weights_hash);
+  hello->set_kv_namespace(info.kv_namespace);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
   hello->set_revision(info.revision);
@@ -55,6 +56,8 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.full_decoder_tail = hello.full_decoder_tail();
   info.hands_over_by_store = hello.hands_over_by_store();
   info.weights_hash = hello.weights_hash();
+  // One that does not answer probes is like one without a store.
+  if (hello.version_max() >= kProbeVersion) info.kv_namespace = hello.kv_namespace();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();

@@ -18,6 +18,10 @@ class InProcessWorker final : public Worker {
 
   WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;
+  std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
+                                    std::chrono::microseconds) override {
+    return engine_->FindStored(keys, prompt_tokens);
+  }
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
   bool healthy() const override { return engine_->healthy(); }

@@ -40,6 +40,7 @@ class LiveRequest {
   const EngineRequest& request() const { return request_; }  // as it was submitted
   const std::string& id() const { return request_.request_id; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt_ids.size()); }
+  PromptWork prompt() const { return PromptOf(request_); }
   int64_t deadline_us() const { return request_.deadline_us; }
   const std::string& branch_of() const { return request_.branch_of; }
   const std::string& work_id() const { return request_.work_id; }

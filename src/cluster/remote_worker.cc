@@ -107,8 +107,7 @@ Status RemoteWorker::Dispatch(EngineRequest request, int mode, const std::string
   DI_RETURN_IF_ERROR(ValidateRequest(request, info_.vocab_size, info_.max_model_len));
   DI_RETURN_IF_ERROR(AddRun(request, std::move(sink)));
   const bool prefill = mode != wire::Submit::DECODE;
-  charges_.push_back(
-      {next_dispatch_seq_, static_cast<int64_t>(request.prompt_ids.size()), prefill});
+  charges_.push_back({next_dispatch_seq_, PromptOf(request), prefill});
   submit->set_dispatch_seq(next_dispatch_seq_++);
   message.set_sender(own_incarnation_);
   message.set_target(info_.incarnation);
@@ -160,6 +159,29 @@ Status RemoteWorker::Adopt(const EngineRequest& request, TokenSink sink) {
   return not_found;
 }
 
+std::optional<StoredPrefix> RemoteWorker::Probe(std::span<const BlockKey> keys,
+                                                int32_t prompt_tokens,
+                                                std::chrono::microseconds limit) {
+  std::unique_lock lock(mutex_);
+  if (session_ == nullptr || info_.kv_namespace.empty()) return std::nullopt;
+  const uint64_t number = next_probe_++;
+  Asked& asked = probes_[number];
+  asked.prompt_tokens = prompt_tokens;
+  wire::Message message = Address();
+  wire::Probe* probe = message.mutable_probe();
+  probe->set_number(number);
+  probe->set_prompt_tokens(prompt_tokens);
+  for (const BlockKey& key : keys) {
+    probe->mutable_keys()->append(key.bytes.begin(), key.bytes.end());
+  }
+  const std::shared_ptr<Session> session = session_;
+  session->Send(std::move(message));
+  changed_.wait_for(lock, limit, [&] { return asked.answer.has_value() || session_ != session; });
+  const std::optional<StoredPrefix> answer = asked.answer;
+  probes_.erase(number);
+  return answer;
+}
+
 wire::Message RemoteWorker::Address() const {
   wire::Message message;
   message.set_sender(own_incarnation_);
@@ -202,12 +224,12 @@ LoadReport RemoteWorker::Load() const {
   // Other gateways that share the worker dispatch as much, unseen.
   const int32_t share = std::max(1, load.gateways);
   for (const Charge& charge : charges_) {
-    const int64_t tokens = share * charge.prompt_tokens;
+    const PromptWork& prompt = charge.prompt;
     load.running += share;
-    load.kv_tokens += tokens;
+    load.kv_tokens += share * prompt.tokens;
     if (!charge.prefill) continue;
-    load.queued_prompt_tokens += tokens;
-    load.costs.queued_us += share * load.costs.PromptUs(static_cast<double>(charge.prompt_tokens));
+    load.queued_prompt_tokens += share * (prompt.tokens - prompt.stored.first_row);
+    load.costs.queued_us += share * load.costs.PromptUs(prompt);
   }
   return load;
 }
@@ -336,6 +358,8 @@ void RemoteWorker::Listen(Session* session) {
       OnReport(message);
     } else if (message.has_state()) {
       OnState(message);
+    } else if (message.has_probe_result()) {
+      OnProbeResult(message);
     }
   }
 }
@@ -405,6 +429,18 @@ void RemoteWorker::OnState(const wire::Message& message) {
     const std::lock_guard lock(mutex_);
     const auto it = asked_.find(message.state().request_id());
     if (it != asked_.end()) it->second = message.state().found();
+  }
+  changed_.notify_all();
+}
+
+void RemoteWorker::OnProbeResult(const wire::Message& message) {
+  const wire::ProbeResult& result = message.probe_result();
+  {
+    const std::lock_guard lock(mutex_);
+    // Whoever asked may have gone on.
+    const auto it = probes_.find(result.number());
+    if (it == probes_.end()) return;
+    it->second.answer = DecodeStored(result.stored(), it->second.prompt_tokens);
   }
   changed_.notify_all();
 }

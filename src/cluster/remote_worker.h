@@ -50,6 +50,8 @@ class RemoteWorker final : public Worker {
                        TokenSink sink) override;
   Status SubmitDecode(EngineRequest request, TokenSink sink) override;
   Status Adopt(const EngineRequest& request, TokenSink sink) override;
+  std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
+                                    std::chrono::microseconds limit) override;
   void Cancel(std::string_view request_id) override;
   LoadReport Load() const override;
   bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
@@ -75,7 +77,7 @@ class RemoteWorker final : public Worker {
   };
   struct Charge {
     uint64_t seq = 0;
-    int64_t prompt_tokens = 0;
+    PromptWork prompt;
     bool prefill = false;
   };
 
@@ -92,6 +94,7 @@ class RemoteWorker final : public Worker {
   void OnTokens(wire::Message* message);
   void OnReport(const wire::Message& message);
   void OnState(const wire::Message& message);
+  void OnProbeResult(const wire::Message& message);
   void FailRuns(const Status& status);
 
   const std::string endpoint_;
@@ -116,6 +119,12 @@ class RemoteWorker final : public Worker {
   std::vector<std::pair<std::string, uint32_t>> left_;
   uint64_t left_at_ = 0;
   std::unordered_map<std::string, std::optional<bool>> asked_;  // answers to queries, by request
+  struct Asked {
+    int32_t prompt_tokens = 0;
+    std::optional<StoredPrefix> answer;
+  };
+  std::unordered_map<uint64_t, Asked> probes_;  // under way, by number
+  uint64_t next_probe_ = 1;
   bool draining_ = false;
   bool stop_ = false;
   std::thread thread_;

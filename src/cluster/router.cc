@@ -27,7 +27,7 @@ RouteForecast Forecast(const Candidates& candidates, size_t prompt, size_t answe
   forecast.prompt_worker = candidates.infos[prompt].incarnation;
   forecast.answer_worker = candidates.infos[answer].incarnation;
   if (p.costs.prompt_us_per_token > 0) {
-    forecast.ttft_us = PromptDoneUs(p, request.prompt_tokens());
+    forecast.ttft_us = PromptDoneUs(p, request.prompt());
   }
   if (a.costs.step_us_per_row > 0) forecast.tpot_us = DecodeStepUs(a, request.prompt_tokens());
   return forecast;
@@ -74,7 +74,7 @@ Router::Choice Router::PlacePair(const Candidates& candidates, const LiveRequest
   Candidates::Routes prefill = candidates.PrefillWithPartner();
   const std::lock_guard lock(mutex_);
   const int64_t now_us = clock_->NowUs();
-  while (const auto chosen = ChoosePrefill(prefill, request.prompt_tokens(), random)) {
+  while (const auto chosen = ChoosePrefill(prefill, request.prompt(), random)) {
     Candidates::Routes partners = candidates.PartnersOf(*chosen);
     for (size_t i = 0; i < partners.size() && !pair_breaker_.empty(); ++i) {
       if (!partners[i].usable) continue;
@@ -169,8 +169,8 @@ std::optional<Router::Cost> Router::PredictCost(const LiveRequest& request) cons
     RouteCandidate w;
     w.running = load.running;
     w.costs = load.costs;
-    const auto prompt_us = WorkUs(w, request.prompt_tokens(), 0);
-    const auto work_us = WorkUs(w, request.prompt_tokens(), cost.output_tokens);
+    const auto prompt_us = WorkUs(w, request.prompt(), 0);
+    const auto work_us = WorkUs(w, request.prompt(), cost.output_tokens);
     if (!load.ready || !prompt_us || !work_us) continue;
     cost.prompt_us = *prompt_us;
     cost.us_per_output_token =

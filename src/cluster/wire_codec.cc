@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <cluster.pb.h>
 
@@ -23,6 +24,9 @@ std::vector<int32_t> Ids(const Repeated& ids) {
 int64_t Remaining(int64_t deadline_us, int64_t now_us) {
   return deadline_us == 0 ? 0 : std::max<int64_t>(1, deadline_us - now_us);
 }
+
+// Of a prompt: no context is longer.
+constexpr int64_t kMostRows = std::numeric_limits<int32_t>::max();
 
 constexpr int64_t kLongestWaitUs = int64_t{365} * 24 * 3600 * 1'000'000;
 
@@ -261,6 +265,7 @@ void EncodeRequest(const EngineRequest& r, int64_t now_us, wire::Request* out) {
   retention->set_tenant_tag(r.cache_retention.tenant_tag);
   retention->set_kept_tokens(r.cache_retention.kept_tokens);
   CopyIds(r.state_at, out->mutable_state_at());
+  EncodeStored(r.stored, out->mutable_stored());
   if (r.grammar != nullptr) EncodeGrammar(*r.grammar, out->mutable_grammar());
   if (!r.resume) return;
   CopyIds(r.resume->ids, out->mutable_resume_ids());
@@ -296,6 +301,7 @@ Result<EngineRequest> DecodeRequest(const wire::Request& in, int64_t now_us) {
   r.cache_retention.tenant_tag = retention.tenant_tag();
   r.cache_retention.kept_tokens = retention.kept_tokens();
   r.state_at = Ids(in.state_at());
+  r.stored = DecodeStored(in.stored(), std::ssize(r.prompt_ids));
   if (in.has_grammar()) {
     DI_ASSIGN_OR_RETURN(r.grammar, DecodeGrammar(in.grammar()));
   }
@@ -375,7 +381,27 @@ EngineStatistics DecodeStatistics(const wire::Statistics& in) {
   return statistics;
 }
 
+void EncodeStored(const StoredPrefix& stored, wire::StoredPrefix* out) {
+  out->set_own_tokens(stored.own_tokens);
+  out->set_peer_tokens(stored.peer_tokens);
+  out->set_first_row(stored.first_row);
+}
+
+StoredPrefix DecodeStored(const wire::StoredPrefix& in, int64_t prompt_tokens) {
+  const int64_t tokens = int64_t{in.own_tokens()} + in.peer_tokens();
+  const bool can_be = in.own_tokens() >= 0 && in.peer_tokens() >= 0 && tokens <= prompt_tokens &&
+                      in.first_row() >= 0 && in.first_row() <= tokens;
+  return can_be ? StoredPrefix{in.own_tokens(), in.peer_tokens(), in.first_row()} : StoredPrefix{};
+}
+
 void EncodeCosts(const PredictedCosts& costs, wire::Costs* out) {
+  out->set_prompt_us_per_step(costs.prompt_us_per_step);
+  out->set_tail_us_per_row(costs.tail_us_per_row);
+  out->set_chunk_rows(costs.chunk_rows);
+  out->set_tail_rows(costs.tail_rows);
+  out->set_cuts_at_tail(costs.cuts_at_tail);
+  out->set_load_us(costs.load_us);
+  out->set_load_us_per_token(costs.load_us_per_token);
   out->set_prompt_us_per_token(costs.prompt_us_per_token);
   out->set_prompt_us_per_square(costs.prompt_us_per_square);
   out->set_step_us(costs.step_us);
@@ -386,14 +412,28 @@ void EncodeCosts(const PredictedCosts& costs, wire::Costs* out) {
 }
 
 PredictedCosts DecodeCosts(const wire::Costs& in) {
-  PredictedCosts costs{
-      in.prompt_us_per_token(), in.prompt_us_per_square(), in.step_us(),  in.step_us_per_row(),
-      in.step_us_per_token(),   in.prediction_error(),     in.queued_us()};
-  for (double* v :
-       {&costs.prompt_us_per_token, &costs.prompt_us_per_square, &costs.step_us,
-        &costs.step_us_per_row, &costs.step_us_per_token, &costs.error, &costs.queued_us}) {
-    if (!std::isfinite(*v) || *v < 0) return {};
+  PredictedCosts costs;
+  costs.prompt_us_per_step = in.prompt_us_per_step();
+  costs.prompt_us_per_token = in.prompt_us_per_token();
+  costs.prompt_us_per_square = in.prompt_us_per_square();
+  costs.tail_us_per_row = in.tail_us_per_row();
+  costs.load_us = in.load_us();
+  costs.load_us_per_token = in.load_us_per_token();
+  costs.step_us = in.step_us();
+  costs.step_us_per_row = in.step_us_per_row();
+  costs.step_us_per_token = in.step_us_per_token();
+  costs.error = in.prediction_error();
+  costs.queued_us = in.queued_us();
+  for (const double v :
+       {costs.prompt_us_per_step, costs.prompt_us_per_token, costs.prompt_us_per_square,
+        costs.tail_us_per_row, costs.load_us, costs.load_us_per_token, costs.step_us,
+        costs.step_us_per_row, costs.step_us_per_token, costs.error, costs.queued_us}) {
+    if (!std::isfinite(v) || v < 0) return {};
   }
+  const auto rows = [](int64_t n) { return std::clamp<int64_t>(n, 0, kMostRows); };
+  costs.chunk_rows = rows(in.chunk_rows());
+  costs.tail_rows = rows(in.tail_rows());
+  costs.cuts_at_tail = in.cuts_at_tail();
   return costs;
 }
 

@@ -17,6 +17,7 @@ class Costs;
 class HandOffCounts;
 class Request;
 class Statistics;
+class StoredPrefix;
 class TokenEvent;
 }  // namespace wire
 
@@ -33,6 +34,10 @@ Result<TokenEvent> DecodeEvent(const wire::TokenEvent& in);
 void EncodeStatistics(const EngineStatistics& statistics, wire::Statistics* out);
 // Values this build does not know are left out, missing ones are 0.
 EngineStatistics DecodeStatistics(const wire::Statistics& in);
+
+void EncodeStored(const StoredPrefix& stored, wire::StoredPrefix* out);
+// Of a prompt of so many tokens; what cannot be becomes nothing.
+StoredPrefix DecodeStored(const wire::StoredPrefix& in, int64_t prompt_tokens);
 
 void EncodeCosts(const PredictedCosts& costs, wire::Costs* out);
 // Numbers that no engine predicts become unknown.

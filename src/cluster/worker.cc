@@ -14,6 +14,10 @@ std::optional<WorkerRole> ParseWorkerRole(std::string_view name) {
   return std::nullopt;
 }
 
+PromptWork PromptOf(const EngineRequest& request) {
+  return {static_cast<int64_t>(request.prompt_ids.size()), request.stored};
+}
+
 Status Worker::SubmitDecode(EngineRequest, TokenSink) {
   return Unsupported("this worker takes no hand-offs");
 }
@@ -24,6 +28,11 @@ Status Worker::SubmitPrefill(EngineRequest, const std::string&, TokenSink) {
 
 Status Worker::Adopt(const EngineRequest&, TokenSink) {
   return NotFound("this worker keeps no runs of others");
+}
+
+std::optional<StoredPrefix> Worker::Probe(std::span<const BlockKey>, int32_t,
+                                          std::chrono::microseconds) {
+  return std::nullopt;
 }
 
 void Worker::Sweep(int64_t) {}

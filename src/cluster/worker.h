@@ -4,9 +4,11 @@
 // Thread rule: every method may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "engine/statistics.h"
 #include "engine/step_trace.h"
 #include "engine/store_statistics.h"
+#include "kvcache/keys.h"
 
 namespace deepinfer {
 
@@ -47,6 +50,7 @@ struct WorkerInfo {
   bool encoder_only = false;         // holds the layers below the decoder: no answers run here
   bool full_decoder_tail = false;    // all rows of a prompt run the decoder
   bool hands_over_by_store = false;  // its prompts: only to workers that share its kv_root
+  std::string kv_namespace;          // of its persistent cache, 32 bytes; empty: none
   std::string weights_hash;          // of the checkpoint, in hexadecimal; empty: not known
   // Of a worker in another process.
   std::string endpoint;
@@ -54,6 +58,9 @@ struct WorkerInfo {
   int64_t pid = 0;
   std::string revision;  // of a deployment: states move only between workers of one revision
 };
+
+// What its prompt asks of a worker.
+PromptWork PromptOf(const EngineRequest& request);
 
 // Snapshot for admission and routing.
 struct LoadReport {
@@ -94,6 +101,11 @@ class Worker {
   // this request's id and attempt, and the sink gets its events from the first on. not_found when
   // there is none. May wait for a moment.
   virtual Status Adopt(const EngineRequest& request, TokenSink sink);
+
+  // What the persistent cache of the worker holds of a prompt of so many tokens that begins with
+  // blocks of these keys. Waits no longer than the limit; nothing when there was no answer.
+  virtual std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
+                                            std::chrono::microseconds limit);
 
   // Idempotent; unknown ids are fine. Takes effect within one step; the request then ends with
   // FinishReason::kCancelled.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include <cluster.pb.h>
@@ -128,6 +129,8 @@ void WorkerService::ServeGateway(const std::shared_ptr<GatewayLink>& link, Sessi
       OnSubmit(link, message);
     } else if (message.has_query()) {
       OnQuery(link, message);
+    } else if (message.has_probe()) {
+      OnProbe(link, message);
     } else if (message.has_cancel()) {
       OnCancel(message.cancel().request_id(), message.cancel().attempt());
     } else if (message.has_tokens_ack()) {
@@ -207,6 +210,22 @@ void WorkerService::OnQuery(const std::shared_ptr<GatewayLink>& link,
   state->set_attempt(query.attempt());
   // Its events go first: one that waits for the answer to a miss must know that none will come.
   state->set_found(kept_.Adopt(query.work_id(), query.request_id(), query.attempt(), link));
+  link->Send(std::move(answer));
+}
+
+void WorkerService::OnProbe(const std::shared_ptr<GatewayLink>& link,
+                            const wire::Message& message) {
+  const wire::Probe& probe = message.probe();
+  const std::string& bytes = probe.keys();
+  std::vector<BlockKey> keys(bytes.size() / sizeof(BlockKey));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::memcpy(keys[i].bytes.data(), bytes.data() + i * sizeof(BlockKey), sizeof(BlockKey));
+  }
+  wire::Message answer;
+  answer.mutable_probe_result()->set_number(probe.number());
+  const auto stored =
+      worker_->Probe(keys, std::max(0, probe.prompt_tokens()), std::chrono::microseconds(0));
+  EncodeStored(stored.value_or(StoredPrefix()), answer.mutable_probe_result()->mutable_stored());
   link->Send(std::move(answer));
 }
 

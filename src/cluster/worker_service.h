@@ -77,6 +77,7 @@ class WorkerService {
                    const wire::Message& greeting);
   void OnSubmit(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
   void OnQuery(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
+  void OnProbe(const std::shared_ptr<GatewayLink>& link, const wire::Message& message);
   void OnCancel(const std::string& request_id, uint32_t attempt);
   void OnDrain(int64_t within_us);
   void OnSetRole(const std::string& name);

@@ -248,6 +248,23 @@ EngineStatistics Engine::Statistics() const {
   return s;
 }
 
+StoredPrefix Engine::FindStored(std::span<const BlockKey> keys, int32_t prompt_tokens) const {
+  StoredPrefix stored;
+  if (store_ == nullptr || !prefix_cache_ || decoder_tail() != DecoderTail::kCompact) return stored;
+  keys = keys.first(std::min(keys.size(), static_cast<size_t>(prompt_tokens / kBlockTokens)));
+  const LookupResult found = store_->Lookup(keys, MaxReplayGen(state_));
+  for (const BlockRequest& block : found.blocks) {
+    (store_->IsPeers(block) ? stored.peer_tokens : stored.own_tokens) += kBlockTokens;
+  }
+  if (stored.tokens() < state_.options.min_hit_tokens) return {};
+  ReplayInput input;
+  input.prompt_tokens = prompt_tokens;
+  input.hit_tokens = stored.tokens();
+  const ReplayPlan plan = PlanReplay(state_.memory->geometry(), state_.options.replay, input);
+  stored.first_row = static_cast<int32_t>(plan.first_row);
+  return stored;
+}
+
 StoreStatistics Engine::Store() const {
   return store_ == nullptr ? StoreStatistics() : CollectStoreStatistics(*store_);
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -56,6 +57,14 @@ class Engine {
 
   // Contract of Worker::Profile (cluster/worker.h).
   Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done);
+
+  // Of the persistent cache; null without one.
+  const Sha256Digest* stored_namespace() const {
+    return store_ == nullptr ? nullptr : &key_origin_.namespace_id;
+  }
+  // What the persistent cache holds of a prompt of so many tokens that begins with blocks of these
+  // keys. Reads an index: never waits for a step or the disk.
+  StoredPrefix FindStored(std::span<const BlockKey> keys, int32_t prompt_tokens) const;
 
   // As of the end of the last step.
   EngineStatistics Statistics() const;

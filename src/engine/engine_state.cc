@@ -79,6 +79,19 @@ CostShape MakeCostShape(const ModelConfig& c) {
   return s;
 }
 
+namespace {
+
+// One more or one less.
+void AddQueuedPrompt(EngineState& state, const Sequence& s, int64_t sign) {
+  // What its gateway found in the persistent cache will not run.
+  const int64_t rows = s.prompt_len - s.request.stored.first_row;
+  state.queued_prompts.prompts += sign;
+  state.queued_prompts.tokens += sign * rows;
+  state.queued_prompts.squares += sign * rows * s.prompt_len;
+}
+
+}  // namespace
+
 void Enqueue(EngineState& state, Sequence& s) {
   s.state = SequenceState::kQueued;
   const int64_t deadline_us = s.request.first_token_deadline_us;
@@ -88,15 +101,13 @@ void Enqueue(EngineState& state, Sequence& s) {
   state.queue.Add(
       {s.id, s.request.request_class, s.schedule.submitted_us,
        deadline_us == 0 ? kNoDeadlineUs : deadline_us - s.schedule.predicted_prefill_us});
-  state.queued_prompt_tokens += s.prompt_len;
-  state.queued_prompt_squares += int64_t{s.prompt_len} * s.prompt_len;
+  AddQueuedPrompt(state, s, 1);
   state.queued_output_tokens += s.request.sampling.max_tokens;
 }
 
 void Dequeue(EngineState& state, Sequence& s) {
   if (!state.queue.Remove(s.id)) return;
-  state.queued_prompt_tokens -= s.prompt_len;
-  state.queued_prompt_squares -= int64_t{s.prompt_len} * s.prompt_len;
+  AddQueuedPrompt(state, s, -1);
   state.queued_output_tokens -= s.request.sampling.max_tokens;
 }
 

@@ -23,6 +23,7 @@
 #include "sched/draft_time.h"
 #include "sched/load_choice.h"
 #include "sched/planner.h"
+#include "sched/predicted_costs.h"
 
 namespace deepinfer {
 
@@ -59,8 +60,7 @@ struct EngineState {
   std::map<int64_t, std::unique_ptr<Sequence>> sequences;
   std::vector<int64_t> compiling;  // those in kPending for their grammar, in order of arrival
   AdmissionQueue queue;            // those in kQueued
-  int64_t queued_prompt_tokens = 0;
-  int64_t queued_prompt_squares = 0;
+  PromptBacklog queued_prompts;    // of these
   int64_t queued_output_tokens = 0;
   std::vector<Sequence*> loading;  // those in kLoading, in order of arrival
   LoadTimeModel load_time;

@@ -45,6 +45,26 @@ SequenceState TerminalState(FinishReason reason) {
 // Sum over the rows [start, end) of the positions up to theirs.
 int64_t AttendedTokens(int64_t start, int64_t end) { return (end - start) * (start + end + 1) / 2; }
 
+// As routers are told of them.
+PredictedCosts RouteCosts(const EngineState& state) {
+  PromptSteps steps;
+  steps.chunk_rows = state.options.max_num_batched_tokens;
+  steps.max_context = state.options.max_model_len;
+  steps.cuts_at_tail = KeepsSnapshots(state);
+  if (state.options.decoder_tail == DecoderTail::kCompact) {
+    steps.tail_rows = state.memory->geometry().keep_rows;
+  }
+  PredictedCosts costs = PredictCosts(state.cost(), steps);
+  // A line through two loads.
+  constexpr int64_t kFewTokens = kBlockTokens, kManyTokens = 64 * kBlockTokens;
+  const int64_t now_us = state.clock->NowUs();
+  const double few_us = state.load_time.PredictUs(kFewTokens, now_us);
+  const double many_us = state.load_time.PredictUs(kManyTokens, now_us);
+  costs.load_us_per_token = (many_us - few_us) / (kManyTokens - kFewTokens);
+  costs.load_us = std::max(0.0, few_us - costs.load_us_per_token * kFewTokens);
+  return costs;
+}
+
 StepKind KindOf(const StepJob& job) {
   if (job.rows.decode_rows == 0) return StepKind::kPrefill;
   return job.rows.prefill_rows == 0 ? StepKind::kDecode : StepKind::kMixed;
@@ -167,8 +187,7 @@ void Engine::RecordStep(const StepJob& job) {
   }
   state_.step_time.Observe(job.rows, measured_us);
   if (st.steps % kStepsPerCosts == 1) {
-    st.costs = PredictCosts(state_.cost(), state_.options.max_num_batched_tokens,
-                            state_.options.max_model_len);
+    st.costs = RouteCosts(state_);
   }
   if (job.rows.decode_rows > 0) {
     state_.decode_step_us += kSmoothing * (measured_us - state_.decode_step_us);
@@ -244,8 +263,8 @@ void Engine::NoteBusy() {
 void Engine::Publish() {
   EngineStatistics& st = state_.statistics;
   const BlockPoolStats& blocks = state_.memory->blocks().stats();
-  int64_t kv_tokens = 0, prompt_tokens = state_.queued_prompt_tokens;
-  int64_t prompt_squares = state_.queued_prompt_squares;
+  int64_t kv_tokens = 0;
+  PromptBacklog backlog = state_.queued_prompts;
   int64_t output_tokens = state_.queued_output_tokens;
   int32_t running = static_cast<int32_t>(state_.parked.size());
   st.undelivered_events = 0;
@@ -256,8 +275,9 @@ void Engine::Publish() {
     ++running;
     kv_tokens += s->computed;
     const int64_t prompt_left = std::max(0, s->prompt_len - s->computed);
-    prompt_tokens += prompt_left;
-    prompt_squares += prompt_left * s->prompt_len;
+    backlog.prompts += prompt_left > 0 ? 1 : 0;
+    backlog.tokens += prompt_left;
+    backlog.squares += prompt_left * s->prompt_len;
     output_tokens += s->request.sampling.max_tokens - s->num_generated;
   }
   st.running = running;
@@ -271,9 +291,8 @@ void Engine::Publish() {
       static_cast<int32_t>(state_.sequences.size() - state_.active.size() - state_.parked.size()) -
       st.waiting;
   st.kv_tokens = kv_tokens;
-  st.waiting_prompt_tokens = prompt_tokens;
-  st.costs.queued_us = st.costs.prompt_us_per_token * static_cast<double>(prompt_tokens) +
-                       st.costs.prompt_us_per_square * static_cast<double>(prompt_squares);
+  st.waiting_prompt_tokens = backlog.tokens;
+  st.costs.queued_us = st.costs.BacklogUs(backlog);
   st.remaining_output_tokens = output_tokens;
   st.blocks_cached = blocks.idle;
   st.blocks_used = blocks.capacity - blocks.free - blocks.idle;

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "engine/statistics.h"
 #include "kvcache/format.h"
+#include "sched/predicted_costs.h"
 #include "sched/request_class.h"
 #include "text/grammar.h"
 #include "text/grammar_source.h"
@@ -202,6 +203,8 @@ struct EngineRequest {
   // Places in the prompt where later requests will part from it: window state is kept at the last
   // block edge at or below each, so that a hit up to there is exact and cheap. kMaxStateAt at most.
   std::vector<int32_t> state_at;
+  // Of the prompt, as the gateway learned of it: for predictions only.
+  StoredPrefix stored{};
   // Id of a live request with the same prompt whose computation of it this one shares, as choice 2
   // and on of n do; empty: none. Where sharing is not possible it runs like any other.
   std::string branch_of;

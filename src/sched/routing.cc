@@ -56,30 +56,30 @@ bool HasCredit(const RouteCandidate& w, RequestClass request_class) {
              : static_cast<double>(w.queued_prompt_tokens) < share * kCreditTokens;
 }
 
-std::optional<double> WorkUs(const RouteCandidate& w, int64_t prompt_tokens,
+std::optional<double> WorkUs(const RouteCandidate& w, const PromptWork& prompt,
                              int64_t output_tokens) {
   if (!CostsAreKnown(w.costs)) return std::nullopt;
-  const auto prompt = static_cast<double>(prompt_tokens),
-             output = static_cast<double>(output_tokens);
-  const double row_us = w.costs.step_us / (w.running + 1) + w.costs.step_us_per_row +
-                        w.costs.step_us_per_token * (prompt + output / 2);
+  const auto output = static_cast<double>(output_tokens);
+  const double row_us =
+      w.costs.step_us / (w.running + 1) + w.costs.step_us_per_row +
+      w.costs.step_us_per_token * (static_cast<double>(prompt.tokens) + output / 2);
   return w.costs.PromptUs(prompt) + output * row_us;
 }
 
-double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens) {
-  return worker.costs.queued_us + worker.costs.PromptUs(static_cast<double>(prompt_tokens));
+double PromptDoneUs(const RouteCandidate& worker, const PromptWork& prompt) {
+  return worker.costs.queued_us + worker.costs.PromptUs(prompt);
 }
 
 double DecodeStepUs(const RouteCandidate& worker, int64_t tokens) {
   return StepCost(worker, tokens, /*by_cost=*/true);
 }
 
-std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int64_t prompt_tokens,
-                                    uint64_t random) {
+std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers,
+                                    const PromptWork& prompt, uint64_t random) {
   const bool by_cost = CostsAreKnown(workers);
   const auto done = [&](const RouteCandidate& w) {
-    return by_cost ? PromptDoneUs(w, prompt_tokens)
-                   : static_cast<double>(w.queued_prompt_tokens + prompt_tokens);
+    return by_cost ? PromptDoneUs(w, prompt)
+                   : static_cast<double>(w.queued_prompt_tokens + prompt.tokens);
   };
   using Rank = std::tuple<bool, double, int32_t, size_t>;
   std::vector<Rank> ranks;

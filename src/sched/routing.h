@@ -34,21 +34,21 @@ bool CostsAreKnown(std::span<const RouteCandidate> workers);
 // anything.
 bool HasCredit(const RouteCandidate& worker, RequestClass request_class);
 
-// What a request with so many tokens costs, in time of the worker: its prompt, and its share of the
-// later steps it has a row in. Nothing when its costs are not known.
-std::optional<double> WorkUs(const RouteCandidate& worker, int64_t prompt_tokens,
+// What a request costs, in time of the worker: its prompt, and its share of the later steps it has
+// a row in. Nothing when its costs are not known.
+std::optional<double> WorkUs(const RouteCandidate& worker, const PromptWork& prompt,
                              int64_t output_tokens);
 
-// Until a prompt of so many tokens is done on a worker with known costs.
-double PromptDoneUs(const RouteCandidate& worker, int64_t prompt_tokens);
+// Until a prompt is done on a worker with known costs.
+double PromptDoneUs(const RouteCandidate& worker, const PromptWork& prompt);
 
 // The index of the worker that is done with a prompt first: one without any work, else the least
 // queued cost plus its own; without known costs the least queued rows, then fewest requests. Two
 // that are within 2 % of each other are as good as equal, if the second has no more requests:
 // `random` picks one of the best two, so that routers that see the same do not all do the same.
 // Nothing when none is usable.
-std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers, int64_t prompt_tokens,
-                                    uint64_t random);
+std::optional<size_t> ChoosePrefill(std::span<const RouteCandidate> workers,
+                                    const PromptWork& prompt, uint64_t random);
 
 // The index of the worker whose next step grows to the least: every request costs a row, every
 // position it holds a small part of one. Workers without room for `tokens` come last; the first of

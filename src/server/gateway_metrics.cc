@@ -45,6 +45,21 @@ constexpr NumberRow<GatewayCounters> kGauges[] = {
      CountAt<&GatewayCounters::busiest, 2, GatewayCounters>, "of", "decode"},
 };
 
+double ProbesAnswered(const GatewayCounters& s) {
+  return static_cast<double>(s.probes.asked - s.probes.unanswered);
+}
+double ProbesUnanswered(const GatewayCounters& s) {
+  return static_cast<double>(s.probes.unanswered);
+}
+double TokensNotStored(const GatewayCounters& s) {
+  return static_cast<double>(s.probes.prompt_tokens - s.probes.own_tokens - s.probes.peer_tokens);
+}
+double OwnTokens(const GatewayCounters& s) { return static_cast<double>(s.probes.own_tokens); }
+double PeerTokens(const GatewayCounters& s) { return static_cast<double>(s.probes.peer_tokens); }
+
+constexpr char kProbesHelp[] = "Questions to workers what the persistent cache holds of a prompt.";
+constexpr char kProbedHelp[] = "Tokens of these prompts, by who had stored them.";
+
 constexpr char kRefusedHelp[] = "Requests refused with 429, by reason.";
 
 constexpr NumberRow<GatewayCounters> kCounters[] = {
@@ -58,6 +73,11 @@ constexpr NumberRow<GatewayCounters> kCounters[] = {
      Count<&GatewayCounters::adopted, GatewayCounters>},
     {"gateway_queued_total", "Requests that waited at the gateway.",
      Count<&GatewayCounters::queued, GatewayCounters>},
+    {"gateway_probes_total", kProbesHelp, ProbesAnswered, "result", "answered"},
+    {"gateway_probes_total", kProbesHelp, ProbesUnanswered, "result", "late"},
+    {"gateway_probed_tokens_total", kProbedHelp, OwnTokens, "stored", "own"},
+    {"gateway_probed_tokens_total", kProbedHelp, PeerTokens, "stored", "peer"},
+    {"gateway_probed_tokens_total", kProbedHelp, TokensNotStored, "stored", "no"},
     {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::shed, GatewayCounters>,
      "reason", "promise"},
     {"gateway_refused_total", kRefusedHelp, Count<&GatewayCounters::over_budget, GatewayCounters>,

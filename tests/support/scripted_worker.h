@@ -37,6 +37,10 @@ class ScriptedWorker final : public Worker {
   Status SubmitPrefill(EngineRequest request, const std::string& to, TokenSink sink) override {
     return Take("prefill for " + to, std::move(request), std::move(sink));
   }
+  std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
+                                    std::chrono::microseconds) override {
+    return when_probed ? when_probed(keys, prompt_tokens) : std::nullopt;
+  }
   void Cancel(std::string_view id) override {
     const std::lock_guard lock(mutex_);
     cancelled_.emplace_back(id);
@@ -58,6 +62,7 @@ class ScriptedWorker final : public Worker {
     info_.kv_root = std::move(kv_root);
   }
 
+  std::function<std::optional<StoredPrefix>(std::span<const BlockKey>, int32_t)> when_probed;
   std::function<void()> when_asked_for_load;  // the gateway asks while it places a request
 
   void SetReady(bool ready) {
@@ -68,6 +73,12 @@ class ScriptedWorker final : public Worker {
     const std::lock_guard lock(mutex_);
     info_.kv_root = std::move(kv_root);
     info_.hands_over_by_store = hands_over_by_store;
+  }
+  // One of the workers that share a cache of this namespace.
+  void SetNamespace(std::string kv_root, const Sha256Digest& space) {
+    const std::lock_guard lock(mutex_);
+    info_.kv_root = std::move(kv_root);
+    info_.kv_namespace.assign(space.begin(), space.end());
   }
   void SetEncoderOnly() {
     const std::lock_guard lock(mutex_);

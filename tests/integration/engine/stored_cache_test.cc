@@ -162,6 +162,24 @@ TEST_F(StoredCache, ARestartFindsThePromptOnDiskAndChangesNoBit) {
   EXPECT_EQ(s.hit_by_tier[static_cast<size_t>(CacheTier::kDram)], 896);
 }
 
+TEST_F(StoredCache, WhatIsStoredOfAPromptIsKnownBeforeItRuns) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 70);
+  const std::vector<BlockKey> keys = KeysOf(prompt);
+  EXPECT_EQ(engine_->FindStored(keys, 1000).tokens(), 0);
+  Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  const StoredPrefix stored = engine_->FindStored(keys, 1000);
+  EXPECT_EQ(stored.own_tokens, 896);
+  EXPECT_EQ(stored.peer_tokens, 0);
+  EXPECT_EQ(stored.first_row, Run(Request(prompt))->Wait().counters.cached_tokens);
+  // Keys beyond the prompt are not its own, and a short one would be replayed from its first row.
+  EXPECT_EQ(engine_->FindStored(keys, 300).own_tokens, 256);
+  EXPECT_EQ(engine_->FindStored(keys, 300).first_row, 0);
+  std::vector<BlockKey> other = keys;
+  other[2] = BlockKey();
+  EXPECT_EQ(engine_->FindStored(other, 1000).own_tokens, 256);
+}
+
 TEST_F(StoredCache, BlocksInMemoryAndOnDiskMakeOneHit) {
   const std::vector<int32_t> prompt = RandomPrompt(1200, 71);
   const auto cold = Run(Request(prompt));

@@ -114,11 +114,26 @@ TEST(WireCodec, ARequestComesThroughWhole) {
 }
 
 TEST(WireCodec, CostsComeThroughAndNonsenseIsUnknown) {
-  const PredictedCosts want{1, 2, 3, 4, 5, 0.1, 7};
+  const PredictedCosts want{.prompt_us_per_step = 11,
+                            .prompt_us_per_token = 1,
+                            .prompt_us_per_square = 2,
+                            .tail_us_per_row = 12,
+                            .chunk_rows = 512,
+                            .tail_rows = 140,
+                            .cuts_at_tail = true,
+                            .load_us = 13,
+                            .load_us_per_token = 14,
+                            .step_us = 3,
+                            .step_us_per_row = 4,
+                            .step_us_per_token = 5,
+                            .error = 0.1,
+                            .queued_us = 7};
   wire::Costs sent;
   EncodeCosts(want, &sent);
   const PredictedCosts got = DecodeCosts(sent);
-  EXPECT_EQ(got.PromptUs(10), want.PromptUs(10));
+  const PromptWork prompt{1'000, {.own_tokens = 512, .first_row = 384}};
+  EXPECT_EQ(got.PromptUs({600}), want.PromptUs({600}));
+  EXPECT_EQ(got.PromptUs(prompt), want.PromptUs(prompt));
   EXPECT_EQ(got.step_us_per_token, 5);
   EXPECT_EQ(got.error, 0.1);
   EXPECT_EQ(got.queued_us, 7);
@@ -126,6 +141,19 @@ TEST(WireCodec, CostsComeThroughAndNonsenseIsUnknown) {
   EXPECT_EQ(DecodeCosts(sent).queued_us, 0);
   sent.set_step_us(std::numeric_limits<double>::infinity());
   EXPECT_EQ(DecodeCosts(sent).prompt_us_per_token, 0);
+}
+
+TEST(WireCodec, WhatIsStoredOfAPromptIsNoMoreThanThePrompt) {
+  wire::StoredPrefix sent;
+  EncodeStored({.own_tokens = 256, .peer_tokens = 128, .first_row = 300}, &sent);
+  EXPECT_EQ(DecodeStored(sent, 384).tokens(), 384);
+  EXPECT_EQ(DecodeStored(sent, 384).first_row, 300);
+  EXPECT_EQ(DecodeStored(sent, 383).tokens(), 0);
+  sent.set_first_row(385);
+  EXPECT_EQ(DecodeStored(sent, 1'000).first_row, 0);
+  sent.set_first_row(0);
+  sent.set_peer_tokens(-128);
+  EXPECT_EQ(DecodeStored(sent, 1'000).tokens(), 0);
 }
 
 TEST(WireCodec, RefusesValuesOutsideOfTheirTypes) {

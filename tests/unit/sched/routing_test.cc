@@ -22,7 +22,7 @@ RouteCandidate Candidate(int32_t running, int64_t kv_tokens, int64_t queued = 0)
 TEST(Routing, AnIdlePrefillWorkerWinsOverAnyBusyOne) {
   const std::vector<RouteCandidate> w = {Candidate(1, 10, 10), Candidate(1, 9'000, 0),
                                          Candidate(0, 0, 0)};
-  EXPECT_EQ(ChoosePrefill(w, 10, 0), 2u);
+  EXPECT_EQ(ChoosePrefill(w, {10}, 0), 2u);
 }
 
 RouteCandidate Priced(double us_per_token, double queued_us) {
@@ -36,28 +36,28 @@ RouteCandidate Priced(double us_per_token, double queued_us) {
 TEST(Routing, PromptsGoWhereTheyAreDoneFirst) {
   // The second is slower and has less to do.
   std::vector<RouteCandidate> w = {Priced(10, 50'000), Priced(30, 10'000)};
-  EXPECT_EQ(ChoosePrefill(w, 1'000, 0), 1u);
-  EXPECT_EQ(ChoosePrefill(w, 4'000, 0), 0u);
+  EXPECT_EQ(ChoosePrefill(w, {1'000}, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, {4'000}, 0), 0u);
   // One without work wins, however slow it is.
   w[1].running = 0;
   w[1].queued_prompt_tokens = 0;
-  EXPECT_EQ(ChoosePrefill(w, 4'000, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, {4'000}, 0), 1u);
 }
 
 TEST(Routing, BetweenTwoThatAreAsGoodAsEqualChanceDecides) {
   std::vector<RouteCandidate> w = {Priced(10, 100'000), Priced(10, 99'000), Priced(10, 150'000)};
-  EXPECT_EQ(ChoosePrefill(w, 100, 0), 1u);
-  EXPECT_EQ(ChoosePrefill(w, 100, 1), 0u);
+  EXPECT_EQ(ChoosePrefill(w, {100}, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, {100}, 1), 0u);
   w[0].costs.queued_us = 110'000;
-  EXPECT_EQ(ChoosePrefill(w, 100, 1), 1u) << "more than two in a hundred apart";
+  EXPECT_EQ(ChoosePrefill(w, {100}, 1), 1u) << "more than two in a hundred apart";
 }
 
 TEST(Routing, WithoutGoodPredictionsTokensAreCounted) {
   std::vector<RouteCandidate> w = {Priced(10, 1'000), Priced(10, 500'000)};
   w[0].queued_prompt_tokens = 300;
-  EXPECT_EQ(ChoosePrefill(w, 100, 0), 0u);
+  EXPECT_EQ(ChoosePrefill(w, {100}, 0), 0u);
   w[1].costs.error = 0.21;
-  EXPECT_EQ(ChoosePrefill(w, 100, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, {100}, 0), 1u);
   w[1].costs.error = 0.2;
   w[1].costs.prompt_us_per_token = 0;
   EXPECT_FALSE(CostsAreKnown(w));
@@ -94,10 +94,10 @@ TEST(Routing, UnusableWorkersGetNothing) {
   std::vector<RouteCandidate> w = {Candidate(0, 0), Candidate(5, 0)};
   w[0].usable = false;
   EXPECT_EQ(ChooseDecode(w, 1), 1u);
-  EXPECT_EQ(ChoosePrefill(w, 10, 0), 1u);
+  EXPECT_EQ(ChoosePrefill(w, {10}, 0), 1u);
   w[1].usable = false;
   EXPECT_EQ(ChooseDecode(w, 1), std::nullopt);
-  EXPECT_EQ(ChoosePrefill({}, 10, 0), std::nullopt);
+  EXPECT_EQ(ChoosePrefill({}, {10}, 0), std::nullopt);
 }
 
 TEST(Routing, ABurstOfEqualRequestsSpreadsWithinOne) {
@@ -140,10 +140,10 @@ TEST(Routing, WorkIsThePromptAndAShareOfTheStepsOfTheAnswer) {
   w.running = 3;
   w.costs.step_us = 400;
   w.costs.step_us_per_token = 0.5;
-  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 0).value(), 1'000);
-  EXPECT_DOUBLE_EQ(WorkUs(w, 100, 20).value(), 1'000 + 20 * (400.0 / 4 + 10 + 0.5 * 110));
+  EXPECT_DOUBLE_EQ(WorkUs(w, {100}, 0).value(), 1'000);
+  EXPECT_DOUBLE_EQ(WorkUs(w, {100}, 20).value(), 1'000 + 20 * (400.0 / 4 + 10 + 0.5 * 110));
   w.costs.error = 0.5;
-  EXPECT_FALSE(WorkUs(w, 100, 20).has_value());
+  EXPECT_FALSE(WorkUs(w, {100}, 20).has_value());
 }
 
 }  // namespace
