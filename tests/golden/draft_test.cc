@@ -192,7 +192,7 @@ TEST(GoldenDraft, FewerDraftsAreTheFirstOfAll) {
 
 // Nothing is undone after a rejection: rows behind the committed length are dead until rewritten,
 // and none of them is read, wherever in the ring they lie.
-TEST(GoldenDraft, RejectedRowsLeaveNoTrace) {
+TEST(GoldenDraft, K01_RejectedRowsLeaveNoTrace) {
   DraftingModel model({.numerics = Numerics::kProd, .threads = 2});
   for (const int32_t length : {1, 63, 64, 69, 70, 71, 140}) {
     DraftedSequence plain(&model, Prompt(length, 13));

@@ -136,9 +136,10 @@ class BugCasesTest(CheckTest):
 
     def setUp(self):
         super().setUp()
-        self.rows = ["| %s-%02d | symptom | `A01_Held` |" % (letter, number)
-                     for letter, count in self.COUNTS for number in range(1, count + 1)]
-        self.write("tests/a_test.cc", "TEST(X, A01_Held) {}\n")
+        numbers = [(letter, number) for letter, count in self.COUNTS
+                   for number in range(1, count + 1)]
+        self.rows = ["| %s-%02d | symptom | `%s%02d_Held` |" % (2 * row) for row in numbers]
+        self.write("tests/a_test.cc", "".join("TEST(X, %s%02d_Held) {}\n" % row for row in numbers))
 
     def page(self, rows):
         self.write("docs/bug_cases.md", "\n".join(rows) + "\n")
@@ -160,6 +161,12 @@ class BugCasesTest(CheckTest):
         self.page(self.rows)
         self.write("tests/b_test.cc", "TEST(X, B02_Other) {}\n")
         self.assert_rejects("B02_Other", "check_bug_cases.py", str(self.root))
+
+    def test_rejects_a_row_without_a_test_of_its_name(self):
+        self.rows[0] = "| A-01 | symptom | `A01_Held`, `A02_Held` |"
+        self.rows[1] = "| A-02 | symptom | `A01_Held` |"
+        self.page(self.rows)
+        self.assert_rejects("A02 names no test", "check_bug_cases.py", str(self.root))
 
     def test_rejects_a_row_without_test(self):
         self.rows[2] = "| A-03 | symptom | none: later |"

@@ -59,7 +59,7 @@ class DemoSpeculation : public ::testing::Test {
   EngineStatistics statistics_;
 };
 
-TEST_F(DemoSpeculation, AnswersStayAndDraftsAreAccepted) {
+TEST_F(DemoSpeculation, K04_AnswersStayAndDraftsAreAccepted) {
   const std::vector<EngineRequest> requests = Requests();
   SpeculationOptions off;
   off.enabled = false;

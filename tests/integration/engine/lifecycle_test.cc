@@ -55,7 +55,7 @@ TEST_F(Lifecycle, CancelWhileQueuedEndsBeforeTheRunningRequest) {
   EXPECT_FALSE(running_was_done);
 }
 
-TEST_F(Lifecycle, CancelInTheMiddleOfThePrompt) {
+TEST_F(Lifecycle, E05_CancelInTheMiddleOfThePrompt) {
   EngineOptions options;
   options.max_num_batched_tokens = 7;
   Start(options);

@@ -87,7 +87,7 @@ TEST_F(Races, CancelsParksForksAndEndsInAnyOrder) {
   }
 }
 
-TEST_F(Races, CancelAtEveryMomentOfARequest) {
+TEST_F(Races, E05_CancelAtEveryMomentOfARequest) {
   // The n-th look at the clock cancels: every state and every phase of a step is met.
   EngineOptions o;
   o.max_num_batched_tokens = 32;

@@ -69,7 +69,7 @@ class Speculation : public EngineTest {
   int64_t accepted_ = 0;
 };
 
-TEST_F(Speculation, GreedyTokensAreThoseWithoutDrafts) {
+TEST_F(Speculation, K02_GreedyTokensAreThoseWithoutDrafts) {
   std::vector<EngineRequest> mix;
   for (const int32_t length : {1, 2, 5, 63, 64, 65, 127, 128, 200, 300}) {
     EngineRequest r = GreedyRequest(RandomPrompt(length, 900 + static_cast<uint32_t>(length)), 40,
@@ -104,7 +104,7 @@ TEST_F(Speculation, StrictTokensAreThoseWithoutDrafts) {
 
 // Which drafts are accepted is forced, so every number of them meets every place in the rings, both
 // parities and block edges. What follows must not know how the tokens came about.
-TEST_F(Speculation, NoNumberOfAcceptedDraftsLeavesATrace) {
+TEST_F(Speculation, K01_K03_NoNumberOfAcceptedDraftsLeavesATrace) {
   const std::vector<std::vector<int32_t>> patterns = {
       {0}, {1}, {2}, {3}, {4}, {5}, {0, 5, 1, 4, 2, 3}, {5, 0, 0, 2}};
   for (const int32_t length : {1, 60, 126, 127}) {
@@ -215,7 +215,7 @@ TEST_F(Speculation, ParkedSequencesGoOnAsIfTheyHadNotBeen) {
   }
 }
 
-TEST_F(Speculation, ForkedChoicesAreThoseOfSingleRuns) {
+TEST_F(Speculation, K02_ForkedChoicesAreThoseOfSingleRuns) {
   std::vector<EngineRequest> choices;
   for (uint32_t i = 0; i < 5; ++i) {
     choices.push_back(StrictRequest(RandomPrompt(150, 33), 60, 11 + i, std::to_string(i)));
@@ -315,7 +315,7 @@ TEST_F(Speculation, RandomRequestsEndAndAreCancelledWithDraftsInFlight) {
   }
 }
 
-TEST_F(Speculation, OptionsThatCannotWorkAreRefused) {
+TEST_F(Speculation, K07_OptionsThatCannotWorkAreRefused) {
   EngineOptions o;
   o.max_model_len = 64;
   for (const auto& change : std::vector<std::function<void(SpeculationOptions*)>>{

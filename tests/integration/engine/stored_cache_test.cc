@@ -473,7 +473,7 @@ TEST_F(StoredCache, AStalledDiskIsGivenUpAtTheDeadlineAndItsPrefixKept) {
   files_.set_fault({});
 }
 
-TEST_F(StoredCache, CancelEndsALoad) {
+TEST_F(StoredCache, E09_CancelEndsALoad) {
   const std::vector<int32_t> prompt = RandomPrompt(1000, 83);
   Run(Request(prompt));
   Restart(ReplayMode::kExact, 1);

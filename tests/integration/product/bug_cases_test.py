@@ -10,8 +10,9 @@ import time
 import unittest
 
 import support
+from cluster_support import Cluster
 from support import Server
-from serve_test import chat, request, start_endless
+from serve_test import chat, request, start_endless, stream_events
 
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 WEATHER = {"type": "function", "function": {
@@ -77,6 +78,32 @@ class BugCases(unittest.TestCase):
 
     def forced(self, text, **fields):
         return chat("Go on.", test_force_text=text, **fields)
+
+    # --- A: stop strings
+
+    def test_A05_stopStringsActAlikeInOneProcessAndInSeveral(self):
+        def answers(server):
+            found = []
+            for include in (False, True):
+                body = {**chat("Describe a river.", max_tokens=60, ignore_eos=True),
+                        "stop": [stop], "include_stop_str_in_output": include}
+                whole = self.post(CHAT, body, server=server)["choices"][0]
+                choices = [event["choices"][0]
+                           for event in stream_events(server, {**body, "stream": True})]
+                text = "".join(choice["delta"].get("content") or "" for choice in choices)
+                self.assertEqual((text, choices[-1]["finish_reason"], choices[-1]["stop_reason"]),
+                                 (whole["message"]["content"], "stop", stop))
+                found.append(text)
+            return found
+
+        free = self.post(CHAT, chat("Describe a river.", max_tokens=60, ignore_eos=True))
+        text = free["choices"][0]["message"]["content"]
+        middle = len(text) // 2
+        stop = text[middle:middle + 12]  # of several tokens
+        before = text[:text.index(stop)]
+        with Cluster("--prefill", "1", "--decode", "1", "--kv-dir", "none") as cluster:
+            self.assertEqual(answers(cluster), [before, before + stop])
+        self.assertEqual(answers(self.server), [before, before + stop])
 
     # --- B: tool calls and reasoning
 

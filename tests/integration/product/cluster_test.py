@@ -38,7 +38,7 @@ class ClusterTest(cluster_support.ClusterCase):
             for pid in cluster.pids.values():
                 self.assertFalse(alive(pid))
 
-    def test_a_killed_worker_is_not_seen_by_its_clients(self):
+    def test_E08_a_killed_worker_is_not_seen_by_its_clients(self):
         with Cluster("--workers", "2") as cluster:
             streams = [Stream(cluster.port, payload(i)) for i in range(8)]
             wait_for(lambda: all(s.events >= 4 for s in streams))
@@ -153,7 +153,7 @@ class ClusterTest(cluster_support.ClusterCase):
             self.check([Stream(cluster.port, payload(i)) for i in range(2)])
             self.expect_nothing_held(cluster)
 
-    def test_clients_that_leave_free_their_workers(self):
+    def test_E11_clients_that_leave_free_their_workers(self):
         with Cluster("--workers", "2") as cluster:
             for i in range(6):
                 connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)

@@ -110,7 +110,7 @@ class Framing(unittest.TestCase):
             self.assertTrue(part.startswith(b"data: "), part)
             self.assertTrue(part.endswith(b"\n\n"), part)
 
-    def test_comments_are_whole_and_only_before_the_first_token(self):
+    def test_J07_comments_are_whole_and_only_before_the_first_token(self):
         parts = list(reads(self.pinging, chat("Other " + LONG, max_tokens=3)))
         raw = b"".join(parts)
         first = raw.index(b"data: ")

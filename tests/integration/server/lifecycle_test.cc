@@ -213,7 +213,7 @@ TEST_F(LifecycleTest, E07_ClientsThatTimeOutLeaveNothingBehind) {
   ExpectAlive();
 }
 
-TEST_F(LifecycleTest, KeepAliveCommentsUntilTheFirstToken) {
+TEST_F(LifecycleTest, J07_KeepAliveCommentsUntilTheFirstToken) {
   options_.sse_ping_interval = milliseconds(20);
   Start();
   worker_->Hold();

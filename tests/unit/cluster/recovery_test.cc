@@ -84,7 +84,7 @@ TEST_F(Recovery, WithoutAnyWorkerTheRequestWaitsForOne) {
   EXPECT_EQ(out_.Wait().finish, FinishReason::kStop);
 }
 
-TEST_F(Recovery, ARequestThatWaitsForAWorkerCanBeCancelled) {
+TEST_F(Recovery, E06_ARequestThatWaitsForAWorkerCanBeCancelled) {
   Start({kAll});
   Submit();
   workers_[0]->Send(0, 0, {10});
@@ -95,7 +95,7 @@ TEST_F(Recovery, ARequestThatWaitsForAWorkerCanBeCancelled) {
   EXPECT_EQ(out_.Wait().counters.generated_tokens, 1);
 }
 
-TEST_F(Recovery, ARequestThatIsBeingPlacedCanBeCancelled) {
+TEST_F(Recovery, E06_ARequestThatIsBeingPlacedCanBeCancelled) {
   Start({kAll});
   workers_[0]->when_asked_for_load = [this] { gateway_->Cancel("r"); };
   Submit();
@@ -142,7 +142,7 @@ TEST_F(Recovery, PromptAndAnswerAreSplitAndTheFirstTokenComesOnce) {
   EXPECT_EQ(gateway_->counters().redispatched, 0);
 }
 
-TEST_F(Recovery, APrefillWorkerThatIsLostFreesItsDecodeWorker) {
+TEST_F(Recovery, E08_APrefillWorkerThatIsLostFreesItsDecodeWorker) {
   Start({kPrefill, kPrefill, kDecode});
   Submit();
   workers_[0]->SetReady(false);

@@ -74,7 +74,7 @@ Law EmittedLaw(const Survivors& p, const Survivors& q) {
   return law;
 }
 
-TEST(Verify, TheLawOfAVerifiedPositionIsThatOfTheTarget) {
+TEST(Verify, K06_TheLawOfAVerifiedPositionIsThatOfTheTarget) {
   constexpr uint64_t kSeed = 20;
   std::mt19937_64 random(kSeed);
   for (int round = 0; round < 2000; ++round) {
@@ -87,7 +87,7 @@ TEST(Verify, TheLawOfAVerifiedPositionIsThatOfTheTarget) {
 
 // Two drafts, each from a distribution of its own, and the bonus: the joint law of the first two
 // emitted tokens, whatever the number of verified drafts.
-TEST(Verify, TheJointLawOfTwoPositionsIsThatOfTheTarget) {
+TEST(Verify, K06_TheJointLawOfTwoPositionsIsThatOfTheTarget) {
   std::mt19937_64 random(21);
   for (int round = 0; round < 200; ++round) {
     std::vector<Survivors> p(1 + kVocab), q(1 + kVocab);

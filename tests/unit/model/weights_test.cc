@@ -174,7 +174,7 @@ TEST(LoadWeightsTest, ExpertsAreCompleteAndNoMoreThanConfigured) {
       .ExpectError(kDamaged, {padded, "config.json"});
 }
 
-TEST(LoadWeightsTest, TensorsOfNoConfiguredPartAreRefused) {
+TEST(LoadWeightsTest, K04_TensorsOfNoConfiguredPartAreRefused) {
   for (const char* name :
        {"layers.0.attn.new.weight", "layers.8.attn_norm.weight", "mtp.2.attn_norm.weight",
         "layers.3.attn.compressor.norm.weight", "layers.6.attn.indexer.weights_proj.weight",

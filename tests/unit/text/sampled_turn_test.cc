@@ -67,7 +67,7 @@ TEST(SampledTurn, JsonIsComparedByValue) {
   EXPECT_FALSE(IsEqualJson("{", "{"));
 }
 
-TEST(SampledTurn, ReserialisedArgumentsGiveTheSampledTokensBack) {
+TEST(SampledTurn, J05_ReserialisedArgumentsGiveTheSampledTokensBack) {
   const std::vector<int32_t> ids = Sampled("<think>Why?</think>Now." + std::string(kCalls));
   for (const char* arguments :
        {R"({"b": "x", "a": {"n":1.0,  "m": [2,3]}})", R"({"a":{"m":[2,3],"n":1},"b":"x"})"}) {
