@@ -70,7 +70,7 @@ function percent(part, whole) {
 }
 
 function showSpeed(before, now) {
-  const kinds = ["generated", "computed", "cached"];
+  const kinds = ["cached", "computed", "generated"]; // coloured as in showSplit
   const values = kinds.map((kind) => rate(before, now, "tokens_total", { class: kind }));
   draw("speed", values, count);
   show("speed", kinds.map((kind, i) => [kind, count(values[i]), COLOURS[i]]));

@@ -124,6 +124,21 @@ class InTheBrowser(unittest.TestCase):
               }
               return window.realFetch(url, options); }""" % fields)
 
+    def test_narrow_screens_show_everything(self):
+        with browser.Browser(width=360, height=740) as page:
+            for path in ("/", "/dashboard"):
+                page.open(self.server.url + path)
+                page.wait_for("document.querySelector('header .grow').textContent.startsWith('deepinfer-tiny')")
+                # Wider than the screen: the reader would have to scroll sideways.
+                self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), 360, path)
+                self.assertEqual(page.evaluate("""[...document.querySelectorAll('header > *, section')]
+                    .filter(e => e.getBoundingClientRect().right > innerWidth).length"""), 0, path)
+            page.open(self.server.url + "/")
+            page.evaluate("document.getElementById('open-settings').click()")
+            self.assertEqual(page.evaluate("""[...document.querySelectorAll('#settings [name]')].filter(
+                e => e.getBoundingClientRect().right >
+                     document.getElementById('settings').getBoundingClientRect().right).length"""), 0)
+
     def test_a_conversation_with_the_keyboard(self):
         self.open_chat()
         self.set_setting("temperature", "0")
