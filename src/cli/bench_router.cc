@@ -27,7 +27,8 @@ class IdleWorker final : public Worker {
     info_.endpoint = "unix:/run/deepinfer/worker.sock";
     // As workers that share a persistent cache, so that keys of prompts are part of the time.
     info_.kv_root = "bench";
-    info_.kv_namespace.assign(sizeof(Sha256Digest), 'n');
+    info_.kv_namespace.emplace().fill('n');
+    info_.answers_probes = true;
   }
   WorkerInfo info() const override { return info_; }
   Status Submit(EngineRequest, TokenSink sink) override { return Take(std::move(sink)); }

@@ -31,7 +31,10 @@ wire::Message MakeHello(uint64_t incarnation, const std::string& role, const Wor
   hello->set_full_decoder_tail(info.full_decoder_tail);
   hello->set_hands_over_by_store(info.hands_over_by_store);
   hello->set_weights_hash(info.weights_hash);
-  hello->set_kv_namespace(info.kv_namespace);
+  if (info.kv_namespace) {
+    hello->set_kv_namespace(info.kv_namespace->data(), info.kv_namespace->size());
+  }
+  hello->set_answers_probes(info.answers_probes);
   hello->set_pid(getpid());
   hello->set_host_id(HostId());
   hello->set_revision(info.revision);
@@ -56,8 +59,11 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   info.full_decoder_tail = hello.full_decoder_tail();
   info.hands_over_by_store = hello.hands_over_by_store();
   info.weights_hash = hello.weights_hash();
-  // One that does not answer probes is like one without a store.
-  if (hello.version_max() >= kProbeVersion) info.kv_namespace = hello.kv_namespace();
+  const std::string& name = hello.kv_namespace();
+  if (name.size() == sizeof(Sha256Digest)) {
+    std::copy(name.begin(), name.end(), info.kv_namespace.emplace().begin());
+  }
+  info.answers_probes = hello.version_max() >= kProbeVersion && hello.answers_probes();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();

@@ -21,10 +21,9 @@ InProcessWorker::InProcessWorker(std::string model_name, Model* model,
   info_.kv_section_bytes = SectionBytes(model->layout());
   info_.cut_row_bytes = CutRowBytes(*model);
   info_.kv_root = std::move(kv_root);
-  if (const Sha256Digest* space = engine_->stored_namespace()) {
-    info_.kv_namespace.assign(space->begin(), space->end());
-  }
   info_.weights_hash = std::move(weights_hash);
+  info_.kv_namespace = engine_->kv_namespace();
+  info_.answers_probes = engine_->has_store();
   info_.encoder_only = model->options().part == ModelPart::kEncoder;
   info_.full_decoder_tail = engine_->decoder_tail() == DecoderTail::kFull;
   info_.incarnation = NewIncarnation();

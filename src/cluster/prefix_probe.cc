@@ -23,9 +23,9 @@ void PrefixProbe::Follow(const WorkerSet::List& workers) {
     const bool speaks_for_all = !info.kv_root.empty() || workers.size() == 1;
     const LoadReport load = worker->Load();
     if (!speaks_for_all || !load.ready || load.draining) continue;
+    if (!info.answers_probes || !info.kv_namespace) continue;
     KeyOrigin origin;
-    if (info.kv_namespace.size() != origin.namespace_id.size()) continue;
-    std::copy(info.kv_namespace.begin(), info.kv_namespace.end(), origin.namespace_id.begin());
+    origin.namespace_id = *info.kv_namespace;
     origin.block_tokens = kBlockTokens;
     sources.push_back({worker, origin});
   }

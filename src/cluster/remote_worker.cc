@@ -163,7 +163,7 @@ std::optional<StoredPrefix> RemoteWorker::Probe(std::span<const BlockKey> keys,
                                                 int32_t prompt_tokens,
                                                 std::chrono::microseconds limit) {
   std::unique_lock lock(mutex_);
-  if (session_ == nullptr || info_.kv_namespace.empty()) return std::nullopt;
+  if (session_ == nullptr || !info_.answers_probes) return std::nullopt;
   const uint64_t number = next_probe_++;
   Asked& asked = probes_[number];
   asked.prompt_tokens = prompt_tokens;

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sha256.h"
 #include "base/status.h"
 #include "cluster/hand_off_counters.h"
 #include "engine/request.h"
@@ -50,8 +51,10 @@ struct WorkerInfo {
   bool encoder_only = false;         // holds the layers below the decoder: no answers run here
   bool full_decoder_tail = false;    // all rows of a prompt run the decoder
   bool hands_over_by_store = false;  // its prompts: only to workers that share its kv_root
-  std::string kv_namespace;          // of its persistent cache, 32 bytes; empty: none
   std::string weights_hash;          // of the checkpoint, in hexadecimal; empty: not known
+  // Of the keys of its blocks (kvcache/keys.h); nothing: prompts share no prefixes.
+  std::optional<Sha256Digest> kv_namespace;
+  bool answers_probes = false;  // has a persistent cache, of which it can be asked
   // Of a worker in another process.
   std::string endpoint;
   uint64_t incarnation = 0;

@@ -49,6 +49,10 @@ class Engine {
 
   int32_t max_model_len() const { return max_model_len_; }
   DecoderTail decoder_tail() const { return state_.options.decoder_tail; }
+  // Of the keys of its blocks; nothing when requests share no prefixes.
+  std::optional<Sha256Digest> kv_namespace() const {
+    return prefix_cache_ ? std::optional(key_origin_.namespace_id) : std::nullopt;
+  }
 
   // Contract of Worker::Submit, Cancel, Drain (cluster/worker.h).
   Status Submit(EngineRequest request, TokenSink sink);
@@ -58,10 +62,8 @@ class Engine {
   // Contract of Worker::Profile (cluster/worker.h).
   Status Profile(int32_t num_steps, int64_t deadline_us, ProfileSink done);
 
-  // Of the persistent cache; null without one.
-  const Sha256Digest* stored_namespace() const {
-    return store_ == nullptr ? nullptr : &key_origin_.namespace_id;
-  }
+  // Whether there is a persistent cache.
+  bool has_store() const { return store_ != nullptr; }
   // What the persistent cache holds of a prompt of so many tokens that begins with blocks of these
   // keys. Reads an index: never waits for a step or the disk.
   StoredPrefix FindStored(std::span<const BlockKey> keys, int32_t prompt_tokens) const;

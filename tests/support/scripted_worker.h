@@ -78,7 +78,8 @@ class ScriptedWorker final : public Worker {
   void SetNamespace(std::string kv_root, const Sha256Digest& space) {
     const std::lock_guard lock(mutex_);
     info_.kv_root = std::move(kv_root);
-    info_.kv_namespace.assign(space.begin(), space.end());
+    info_.kv_namespace = space;
+    info_.answers_probes = true;
   }
   void SetEncoderOnly() {
     const std::lock_guard lock(mutex_);
