@@ -93,6 +93,7 @@ class ClusterCommand final : public Command {
     if (!security.ok()) return ReportFailure(security.status());
     Status status;
     if (up_->parsed()) {
+      if (up_options_.kv_dir == "none") up_options_.kv_dir.clear();
       up_options_.tls = tls_;
       status = ClusterUp(up_options_);
     } else if (status_->parsed()) {

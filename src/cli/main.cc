@@ -1,5 +1,7 @@
 // The binary: picks the subcommand, fills its flags, runs it.
 
+#include <fmt/core.h>
+
 #include <CLI/CLI.hpp>
 #include <clocale>
 #include <csignal>
@@ -9,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/flag_sources.h"
 #include "cli/suggest.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -43,6 +46,12 @@ int Main(int argc, char** argv) {
   std::vector<std::pair<CLI::App*, Command*>> registered;
   for (const auto& command : commands) {
     registered.emplace_back(command->Register(&app), command.get());
+  }
+  CheckNumbers(&app);
+  if (const auto word = FindMissingValue(argc, argv)) {
+    const std::string flag = word->substr(0, word->size() - 1);
+    fmt::print(stderr, "{}: no value behind '='; leave the flag out for its default\n", flag);
+    return kExitUsage;
   }
   try {
     app.parse(argc, argv);
