@@ -10,6 +10,7 @@
 
 #include "base/sha256.h"
 #include "cli/build_info.h"
+#include "cli/value_checks.h"
 #include "server/cache_controls.h"
 
 namespace deepinfer {
@@ -83,7 +84,7 @@ void ServeFlags::RegisterListen(CLI::App* c) {
   c->add_option("--ssl-ciphers", h.tls.ciphers, "Ciphers of TLS 1.2 in OpenSSL's notation");
   c->add_flag("--enable-ssl-refresh", ssl_refresh_, "Read the files again when they change");
   c->add_option("--max-connections", h.max_connections, "Open connections; more get 503")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1, INT32_MAX))
       ->capture_default_str();
   c->add_option("--max-body", h.max_body_bytes, "Largest request body, bytes")
       ->capture_default_str();
@@ -113,10 +114,10 @@ void ServeFlags::RegisterEngine(CLI::App* c) {
       ->capture_default_str();
   c->add_option("--kv-cache-tokens", engine.kv_cache_tokens,
                 "Tokens of the cache pool; 0 = from memory and --max-num-seqs")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
   c->add_option("--kv-memory", kv_memory_bytes, "The same in bytes")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeNumber(0, INT64_MAX))
       ->capture_default_str();
   Choice(c, "--prefix-cache", &prefix_cache_, {"on", "off"},
          "Share the cache of prompts that begin alike");
@@ -152,10 +153,10 @@ void ServeFlags::RegisterApi(CLI::App* c) {
       ->capture_default_str();
   c->add_option("--default-max-tokens", default_max_tokens_,
                 "Output limit of requests that do not say; 0 = by mode")
-      ->check(CLI::NonNegativeNumber)
+      ->check(WholeNumber(0, INT32_MAX))
       ->capture_default_str();
   c->add_option("--max-output", server.chat.max_tokens_limit_plain, "Largest max_tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1, INT32_MAX))
       ->capture_default_str();
   c->add_option("--max-top-logprobs", server.chat.max_top_logprobs, "Largest top_logprobs")
       ->check(CLI::Range(0, 1000))
@@ -171,14 +172,15 @@ void ServeFlags::RegisterApi(CLI::App* c) {
   Choice(c, "--logprobs-mode", &logprobs_mode_, {"raw", "processed"},
          "Log-probabilities of the model's logits, or after bans, penalties and filters");
   c->add_option("--global-ban", server.global_ban, "Token ids that are never sampled")
-      ->check(CLI::NonNegativeNumber);
+      ->check(WholeNumber(0, INT32_MAX));
   Choice(c, "--stream-usage-style", &usage_style_, {"openai", "deepseek"},
          "Usage in an extra last chunk, or on the finish chunk");
   Choice(c, "--reasoning-field", &reasoning_field_, {"reasoning_content", "reasoning", "both"},
          "Name of the reasoning text in answers");
   Choice(c, "--usage-extension", &usage_extension_, {"on", "off"},
          "Exact token account under usage.deepinfer");
-  c->add_flag("--per-request-metrics", server.per_request_metrics, "Timings in every answer");
+  c->add_flag("--per-request-metrics", server.per_request_metrics,
+              "Timings in whole answers without --usage-extension too");
   c->add_flag("--forced-tools-in-thinking", server.chat.forced_tools_in_thinking,
               "Allow tool_choice required and named in thinking mode");
   c->add_flag("--strict-fields", server.chat.strict_fields, "Unknown request fields are errors");
@@ -199,6 +201,8 @@ void ServeFlags::RegisterApi(CLI::App* c) {
          "Messages: tool_choice any forces a call, or means auto");
   Choice(c, "--anthropic-prefill", &anthropic_prefill_, {"on", "off"},
          "Messages: continue a final assistant message");
+  Choice(c, "--json-mode", &json_mode_, {"grammar", "extract"},
+         "json_object: a grammar allows nothing else, or what stands around the JSON is dropped");
   Choice(c, "--exact-replay", &exact_replay_, {"on", "off"},
          "Render turns with tool calls as they were sampled when clients send them back");
   Choice(c, "--raw-prompt-specials", &raw_prompt_specials_, {"on", "off"},
@@ -288,7 +292,7 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
       ->capture_default_str();
   c->add_option("--max-queued-requests", engine.max_queued_requests,
                 "Waiting requests; more get 429")
-      ->check(CLI::PositiveNumber)
+      ->check(WholeNumber(1, INT32_MAX))
       ->capture_default_str();
   c->add_option("--ttft-slo", ttft_slo_s_,
                 "Seconds to the first token that are promised: a request that would miss them gets "
@@ -316,8 +320,10 @@ void ServeFlags::RegisterOperations(CLI::App* c) {
       ->capture_default_str();
   Choice(c, "--log-requests", &log_requests_, {"off", "meta", "full"},
          "One log line per request; full: also the texts of prompts and answers");
+  c->add_flag("--balance", server.balance_endpoint,
+              "Serve /user/balance: what is left of a key's budget");
   c->add_flag("--debug-endpoints", server.debug_endpoints,
-              "Serve /profile; needs an admin's key where keys are set");
+              "Serve /debug/prefix and /profile; needs an admin's key where keys are set");
 #ifdef DEEPINFER_TEST_HOOKS
   c->add_flag("--enable-test-hooks", server.enable_test_hooks,
               "Read the test_* body fields; loopback only");
@@ -365,6 +371,9 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   }
   ServerOptions& s = server;
   s.served_model_names = served_names_;
+  if (std::find(served_names_.begin(), served_names_.end(), "") != served_names_.end()) {
+    return InvalidRequest("--served-model-name: a name must not be empty");
+  }
   if (s.served_model_names.empty()) {
     s.served_model_names = {"deepseek-flash", "DeepSeek-V4.1-Flash"};
     const std::string folder = FolderName(model_dir);
@@ -425,6 +434,7 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
       std::string_view(opt_in).find("gen_ai_latest_experimental") != std::string_view::npos;
   constexpr std::chrono::seconds kTlsRefreshInterval{1};
   if (ssl_refresh_) s.http.tls.refresh_interval = kTlsRefreshInterval;
+  s.json_mode = json_mode_ == "extract" ? JsonMode::kExtract : JsonMode::kGrammar;
   s.exact_replay = exact_replay_ == "on";
   s.raw_prompt_specials = raw_prompt_specials_ == "on";
   s.metrics_compat = metrics_compat_ == "vllm" ? MetricsCompat::kVllm : MetricsCompat::kNone;
@@ -437,12 +447,14 @@ Status ServeFlags::Finish(const std::filesystem::path& model_dir) {
   }
   s.web_pages = web_pages_ == "on" || (web_pages_ == "auto" && IsLoopbackHost(s.http.host));
   if (price_book_ != "none") {
-    DI_ASSIGN_OR_RETURN(PriceBook book, PriceBook::Load(price_book_));
-    s.price_book = std::make_shared<const PriceBook>(std::move(book));
+    Result<PriceBook> book = PriceBook::Load(price_book_);
+    if (!book.ok()) return book.status().Annotate("--price-book");
+    s.price_book = std::make_shared<const PriceBook>(*std::move(book));
   }
   if (!cost_book_.empty()) {
-    DI_ASSIGN_OR_RETURN(CostBook book, CostBook::Load(cost_book_, cost_device_));
-    s.cost_book = std::make_shared<const CostBook>(std::move(book));
+    Result<CostBook> book = CostBook::Load(cost_book_, cost_device_);
+    if (!book.ok()) return book.status().Annotate("--cost-book");
+    s.cost_book = std::make_shared<const CostBook>(*std::move(book));
   }
   s.request_timeout = Milliseconds(timeout_s_);
   s.queue_timeout = Milliseconds(queue_timeout_s_);

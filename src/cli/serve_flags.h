@@ -78,6 +78,7 @@ struct ServeFlags {
   std::string reasoning_field_ = "reasoning_content";
   std::string usage_extension_ = "on";
   std::string raw_prompt_specials_ = "on";
+  std::string json_mode_ = "grammar";
   std::string exact_replay_ = "on";
   bool ssl_refresh_ = false;
   std::string metrics_compat_ = "vllm";

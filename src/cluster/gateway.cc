@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "model/kv_layout.h"
 
 namespace deepinfer {
 
@@ -147,19 +148,27 @@ int32_t Gateway::RetryAfterSeconds(uint64_t tenant) const {
                                       queue_.BudgetWaitUs(tenant, clock_->NowUs()) * 1e-6);
 }
 
+Gateway::LivePtr Gateway::Find(std::string_view request_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = live_.find(std::string(request_id));
+  return it == live_.end() ? nullptr : it->second;
+}
+
 void Gateway::Cancel(std::string_view request_id) {
-  LivePtr live;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto it = live_.find(std::string(request_id));
-    if (it == live_.end()) return;
-    live = it->second;
-  }
+  const LivePtr live = Find(request_id);
+  if (live == nullptr) return;
   const LiveRequest::Placement placement = live->Cancel();
   for (const auto& worker : {placement.prefill, placement.decode}) {
     if (worker != nullptr) worker->Cancel(request_id);
   }
   if (placement.decode == nullptr) LookAtQueue();
+}
+
+bool Gateway::Waits(std::string_view request_id) const {
+  const LivePtr live = Find(request_id);
+  if (live == nullptr || live->started()) return false;
+  const auto worker = live->placement().decode;
+  return worker == nullptr || worker->Load().waiting > 0;
 }
 
 LoadReport Gateway::Load() const {
@@ -186,6 +195,23 @@ bool Gateway::healthy() const {
   const auto workers = workers_.list();
   return std::any_of(workers->begin(), workers->end(),
                      [](const auto& worker) { return worker->healthy(); });
+}
+
+std::string_view Gateway::WhyNotReady() const {
+  bool any_in_reach = false, any_has_room = false;
+  const auto workers = workers_.list();
+  for (const auto& worker : *workers) {
+    const LoadReport load = worker->Load();
+    if (!load.ready || load.draining || worker->info().encoder_only) continue;
+    any_in_reach = true;
+    // Every running request may leave a part of its last block empty.
+    const int64_t held = load.kv_tokens + int64_t{load.running} * kBlockTokens;
+    any_has_room = any_has_room || load.kv_capacity_tokens == 0 || load.waiting == 0 ||
+                   held < load.kv_capacity_tokens;
+  }
+  if (!any_in_reach) return "No worker takes requests";
+  if (Load().waiting >= options_.max_queued_requests) return "The queue is full";
+  return any_has_room ? "" : "The cache is full";
 }
 
 std::vector<EngineStatistics> Gateway::Statistics() const {

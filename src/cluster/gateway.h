@@ -70,8 +70,13 @@ class Gateway {
 
   void Cancel(std::string_view request_id);
 
-  LoadReport Load() const;                           // summed over workers and its own queue
-  bool healthy() const;                              // some worker is; never waits
+  // The request is live without a token, and no worker has it or others wait at its worker too.
+  bool Waits(std::string_view request_id) const;
+
+  LoadReport Load() const;  // summed over workers and its own queue
+  bool healthy() const;     // some worker is; never waits
+  // Why a request would be refused, or wait for long, now; "" when it would not.
+  std::string_view WhyNotReady() const;
   std::vector<EngineStatistics> Statistics() const;  // one per worker
   std::vector<StoreStatistics> Stores() const;       // one per worker
   GatewayCounters counters() const;
@@ -90,6 +95,7 @@ class Gateway {
     int64_t since_us = 0;
   };
 
+  LivePtr Find(std::string_view request_id) const;  // null when it is not live
   // Takes over the run of the same work. not_found when there is none.
   Status Adopt(const LivePtr& request);
   // Begins a request that nobody runs yet, or lets it wait.

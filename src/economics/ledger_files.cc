@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "economics/utc_time.h"
+
 namespace deepinfer {
 
 Result<std::vector<std::string>> LedgerFiles(const std::string& path) {
@@ -21,6 +23,16 @@ Result<std::vector<std::string>> LedgerFiles(const std::string& path) {
   if (error) return NotFound(path + ": " + error.message());
   if (files.empty()) return NotFound(path + ": no ledger-*.jsonl in this folder");
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+Result<std::vector<std::string>> LedgerFilesSince(const std::string& folder, int64_t utc_us) {
+  DI_ASSIGN_OR_RETURN(std::vector<std::string> files, LedgerFiles(folder));
+  // A line is in the file of the hour in which it was written, behind its reception.
+  const std::string first = "ledger-" + UtcHourName(utc_us);
+  std::erase_if(files, [&](const std::string& path) {
+    return std::filesystem::path(path).filename().string() < first;
+  });
   return files;
 }
 

@@ -16,6 +16,9 @@ namespace deepinfer {
 // path itself, or the ledger files of the folder path, by name: by hour, then process. not_found.
 Result<std::vector<std::string>> LedgerFiles(const std::string& path);
 
+// Those of a folder that may hold lines of requests received at utc_us or later. not_found.
+Result<std::vector<std::string>> LedgerFilesSince(const std::string& folder, int64_t utc_us);
+
 struct LedgerReadStats {
   int64_t num_lines = 0;
   int64_t num_torn = 0;  // lines without an end: their process was killed

@@ -24,6 +24,9 @@ class AnswerBuilder {
   // write.
   virtual ChoiceProgress OnEvent(int32_t choice, const TokenEvent& event,
                                  std::vector<std::string>* events) = 0;
+  // Appends what a stream says of a request that waits for its turn; "" where the dialect has no
+  // word for it. At most once, before the first OnEvent.
+  virtual void Queue(std::vector<std::string>* /*events*/) {}
   virtual bool done() const = 0;
   // Appends what follows the end of the last choice. Precondition: done(), streaming.
   virtual void Close(std::vector<std::string>* events) const = 0;

@@ -31,7 +31,9 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
-  // Its first token is ready. Once, before everything else.
+  // The request waits for its turn, and for longer than it should. At most once, before Start.
+  virtual void Queue(NamedEvents* /*events*/) {}
+  // Its first token is ready. Once, before all that follow.
   virtual void Start(const UsageCounts& usage, NamedEvents* events) = 0;
   // `logprobs`: JSON objects joined by commas, "" without.
   virtual void Take(const OutputEvent& event, std::string_view logprobs, NamedEvents* events) = 0;

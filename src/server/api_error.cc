@@ -144,14 +144,15 @@ ApiError ModelNotFoundError(std::string_view model, const std::string& served_na
   return error;
 }
 
-ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_tokens) {
+ApiError ContextLengthError(std::string_view field, int64_t num_prompt_tokens,
+                            int64_t num_context_tokens) {
   ApiError error;
   error.stage = ErrorStage::kServe;
   error.message =
       fmt::format("This model's maximum context length is {} tokens, but the prompt has {} tokens.",
                   num_context_tokens, num_prompt_tokens);
   error.code = "context_length_exceeded";
-  error.param = "messages";
+  error.param = std::string(field);
   error.num_prompt_tokens = num_prompt_tokens;
   error.num_context_tokens = num_context_tokens;
   return error;
@@ -160,6 +161,13 @@ ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_token
 ApiError OverloadedError(std::string message) {
   ApiError error = ServeError(503, "server_error", "server_overloaded", std::move(message));
   error.retry_after_s = kOverloadedRetryAfterS;
+  return error;
+}
+
+ApiError InsufficientBalanceError() {
+  ApiError error =
+      ServeError(402, "billing_error", "insufficient_balance", "This API key has spent its budget");
+  error.retry_is_vain = true;
   return error;
 }
 

@@ -58,10 +58,14 @@ ApiError ServeError(int status, std::string type, std::string code, std::string 
 // Builders for the rows of the table that several places raise.
 ApiError InvalidJsonError(std::string message);
 ApiError ModelNotFoundError(std::string_view model, const std::string& served_names);
-ApiError ContextLengthError(int64_t num_prompt_tokens, int64_t num_context_tokens);
+// field: of the body, which holds the prompt.
+ApiError ContextLengthError(std::string_view field, int64_t num_prompt_tokens,
+                            int64_t num_context_tokens);
 // 503 `server_overloaded` and `queue_timeout`, with Retry-After.
 ApiError OverloadedError(std::string message);
 ApiError QueueTimeoutError();
+// 402 of a key that has spent its budget.
+ApiError InsufficientBalanceError();
 // 500 of a request that took its workers down: nobody shall send it again.
 ApiError QuarantinedError();
 

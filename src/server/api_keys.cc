@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/sha256.h"
+#include "economics/utc_time.h"
 #include "text/json_text.h"
 
 namespace deepinfer {
@@ -89,6 +90,14 @@ Status ReadEntry(const json::object& entry, ApiKey* key) {
       ok = ReadRate(value, &key->request_rate);
     } else if (name == "max_tokens_per_minute") {
       ok = ReadRate(value, &key->token_rate);
+    } else if (name == "budget" && text != nullptr) {
+      const Result<Pico> amount = ParseAmount({text->data(), text->size()});
+      if (amount.ok()) key->budget = *amount;
+      ok = amount.ok();
+    } else if (name == "budget_from" && text != nullptr) {
+      const std::optional<int64_t> from = ParseUtc({text->data(), text->size()});
+      key->budget_from_us = from.value_or(0);
+      ok = from.has_value();
     } else if (name == "models" && value.is_array()) {
       ok = true;
       for (const json::value& model : value.get_array()) {

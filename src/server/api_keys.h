@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "economics/money.h"
 #include "kvcache/format.h"
 #include "server/rate_limit.h"
 
@@ -27,6 +28,8 @@ struct ApiKey {
   int32_t max_concurrent_requests = 0;        // 0: no limit
   mutable RateLimit request_rate;             // of generating requests
   mutable RateLimit token_rate;               // prompt and generated ones
+  std::optional<Pico> budget;                 // it may spend, in the currency of the price book
+  int64_t budget_from_us = 0;                 // UTC: what was spent before does not count
   bool admin = false;
   mutable std::atomic<int32_t> running_requests{0};
 
@@ -36,12 +39,13 @@ struct ApiKey {
 class ApiKeys {
  public:
   // file: JSON {"keys":[{"name", "sha256" (hex) or "key", "namespace", "cache_class", "models",
-  // "admin", "max_concurrent_requests", "max_requests_per_minute", "max_tokens_per_minute"}]}, or
-  // plain text with one key a line and # comments; "" for none. secrets: further keys. Errors:
-  // not_found, invalid_request naming the entry, never its value.
+  // "admin", "max_concurrent_requests", "max_requests_per_minute", "max_tokens_per_minute",
+  // "budget", "budget_from"}]}, or plain text with one key a line and # comments; "" for none.
+  // secrets: further keys. Errors: not_found, invalid_request naming the entry, never its value.
   static Result<ApiKeys> Load(const std::string& file, const std::vector<std::string>& secrets);
 
   bool empty() const { return keys_.empty(); }
+  const std::vector<std::unique_ptr<ApiKey>>& all() const { return keys_; }
 
   // Key with this secret, or null. Takes the same time whichever key matches.
   const ApiKey* Find(std::string_view secret) const;

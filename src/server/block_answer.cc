@@ -20,6 +20,7 @@ class BlockAnswer final : public AnswerBuilder {
 
   ChoiceProgress OnEvent(int32_t /*choice*/, const TokenEvent& event,
                          std::vector<std::string>* events) override;
+  void Queue(std::vector<std::string>* events) override;
   bool done() const override { return tokens_.succeeded(); }
   void Close(std::vector<std::string>* /*events*/) const override {}
   void Abort(const ApiError& error, std::string_view request_id,
@@ -72,6 +73,12 @@ ChoiceProgress BlockAnswer::OnEvent(int32_t /*choice*/, const TokenEvent& event,
   if (tokens_.succeeded()) writer_->End(End(), usage(), &named);
   Append(named, events);
   return tokens_.progress();
+}
+
+void BlockAnswer::Queue(std::vector<std::string>* events) {
+  NamedEvents named;
+  writer_->Queue(&named);
+  Append(named, events);
 }
 
 void BlockAnswer::Abort(const ApiError& error, std::string_view request_id,

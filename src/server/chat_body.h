@@ -119,7 +119,8 @@ struct ChatBody {
 
   std::optional<int64_t> max_tokens;
   std::optional<int64_t> max_completion_tokens;
-  bool clips_max_tokens = false;  // a limit above ours is cut, not refused
+  std::string_view max_tokens_name = "max_tokens";  // as this dialect spells it
+  bool clips_max_tokens = false;                    // a limit above ours is cut, not refused
   std::optional<int64_t> min_tokens;
   std::optional<double> temperature;
   std::optional<double> top_p;

@@ -30,9 +30,11 @@ ChoiceProgress ChatChoice::Take(const TokenEvent& event) {
   if (!tokens_.running()) return tokens_.progress();
   std::vector<OutputEvent> events;
   tokens_.Take(event, &events);
+  const bool has_begun = !event.ids.empty() || tokens_.succeeded();
+  if (has_begun) Absorb(std::exchange(settings_.echo, {}));
   Absorb(std::move(events));
   if (tokens_.hit_deadline() && wrote_role_) tokens_.GiveUp();
-  started_ = started_ || !event.ids.empty() || tokens_.succeeded();
+  started_ = started_ || has_begun;
   if (tokens_.ended_with_calls() && settings_.on_tool_turn) {
     settings_.on_tool_turn(tokens_.ids(), message_.CallIds());
   }

@@ -20,6 +20,7 @@ struct ChatChoiceSettings {
   bool stream = false;
   bool logprobs = false;
   bool return_token_ids = false;
+  std::vector<OutputEvent> echo;  // what its answer begins with
   ParserSettings parser;
   ToolTurnSink on_tool_turn;  // may be empty
 };

@@ -104,8 +104,11 @@ Refusal ReadMaxTokens(const ChatBody& body, const ChatRequestOptions& options,
       options.allow_zero_max_tokens || (body.clips_max_tokens && options.messages_extensions);
   const int64_t smallest = takes_zero ? 0 : 1;
   if (*given < smallest || (*given > limit && !body.clips_max_tokens)) {
-    return OutOfRange(is_new_name ? "max_completion_tokens" : "max_tokens",
-                      fmt::format("[{}, {}]", smallest, limit));
+    // Every dialect calls it max_tokens in the text.
+    Refusal refusal = OutOfRange(is_new_name ? "max_completion_tokens" : "max_tokens",
+                                 fmt::format("[{}, {}]", smallest, limit));
+    if (!is_new_name) refusal->param = body.max_tokens_name;
+    return refusal;
   }
   request->max_tokens = static_cast<int32_t>(std::min<int64_t>(*given, limit));
   return std::nullopt;

@@ -184,7 +184,8 @@ ApiResult<int32_t> ResolveMaxTokens(const ChatRequest& request, const ChatReques
   const int64_t room = num_context_tokens - num_prompt_tokens;
   const bool is_prewarm = request.max_tokens == 0;
   if (room < (is_prewarm ? 0 : 1)) {
-    return tl::unexpected(ContextLengthError(num_prompt_tokens, num_context_tokens));
+    return tl::unexpected(
+        ContextLengthError(request.prompt_field, num_prompt_tokens, num_context_tokens));
   }
   int32_t wanted = kDefaultMaxTokensPlain;
   if (request.max_tokens) {

@@ -157,6 +157,7 @@ struct TestHookFields {
 
 struct ChatRequest {
   std::string model;
+  std::string_view prompt_field = "messages";  // of the body; what is too long
   Conversation conversation;
   std::vector<ImageSource> images;  // by image_index
   std::vector<std::string> tool_names;

@@ -68,6 +68,7 @@ struct ChatResponse::Impl {
                                               .stream = options.stream,
                                               .logprobs = options.logprobs,
                                               .return_token_ids = options.return_token_ids,
+                                              .echo = options.echo,
                                               .parser = options.parser,
                                               .on_tool_turn = options.on_tool_turn});
     }

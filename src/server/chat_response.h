@@ -14,6 +14,7 @@
 #include "server/chat_format.h"
 #include "server/response_common.h"
 #include "server/usage.h"
+#include "text/output_event.h"
 #include "text/output_parser.h"
 #include "text/special_tokens.h"
 
@@ -39,6 +40,7 @@ struct ChatResponseOptions {
   bool logprobs = false;
   bool return_token_ids = false;
   std::vector<int32_t> prompt_ids;  // read only with return_token_ids
+  std::vector<OutputEvent> echo;    // what every answer begins with
   int64_t image_tokens = 0;
   int32_t eos_token_id = 1;
   ParserSettings parser;

@@ -108,6 +108,11 @@ CompletionsChoice::CompletionsChoice(const Tokenizer& tokenizer, const Completio
 ChoiceProgress CompletionsChoice::Take(const TokenEvent& event) {
   if (!tokens_.running()) return tokens_.progress();
   if (settings_.echo && !echoed_) Echo(event);
+  for (const TokenLogprobs& logprobs : event.logprobs) {
+    int64_t ignored = 0;
+    sum_of_logprobs_ += PrintableLogprob(logprobs.logprob, &ignored);
+    ++num_summed_;
+  }
   std::vector<OutputEvent> events;
   tokens_.Take(event, &events);
   Absorb(events);
@@ -119,6 +124,10 @@ ChoiceProgress CompletionsChoice::Take(const TokenEvent& event) {
   }
   if (tokens_.hit_deadline() && num_written_bytes_ > 0) tokens_.GiveUp();
   return tokens_.progress();
+}
+
+double CompletionsChoice::MeanLogprob() const {
+  return num_summed_ == 0 ? 0 : sum_of_logprobs_ / static_cast<double>(num_summed_);
 }
 
 void CompletionsChoice::Echo(const TokenEvent& event) {
@@ -194,9 +203,9 @@ std::string CompletionsChoice::Chunk(std::string_view text, bool finishes,
   return out;
 }
 
-void CompletionsChoice::WriteBody(JsonWriter* json) const {
+void CompletionsChoice::WriteBody(int32_t index, JsonWriter* json) const {
   json->BeginObject();
-  json->Field("index", settings_.index);
+  json->Field("index", index);
   json->Field("text", text_);
   json->Key("logprobs");
   if (settings_.logprobs) {

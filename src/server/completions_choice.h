@@ -50,7 +50,7 @@ class CompletionLogprobs {
 };
 
 struct CompletionsChoiceSettings {
-  int32_t index = 0;
+  int32_t index = 0;  // in chunks
   int32_t eos_token_id = 1;
   bool stream = false;
   bool logprobs = false;
@@ -83,7 +83,10 @@ class CompletionsChoice {
   bool WriteChunks(const ChunkUsage& usage, std::vector<std::string>* chunks);
 
   // One element of `choices`. Precondition: the choice succeeded.
-  void WriteBody(JsonWriter* json) const;
+  void WriteBody(int32_t index, JsonWriter* json) const;
+
+  // Of its tokens, as answers print them; 0 without any.
+  double MeanLogprob() const;
 
   bool succeeded() const { return tokens_.succeeded(); }
   const ChoiceTokens& tokens() const { return tokens_; }
@@ -103,6 +106,8 @@ class CompletionsChoice {
   size_t num_written_bytes_ = 0;
   size_t num_written_ids_ = 0;
   int64_t num_nan_logprobs_ = 0;
+  double sum_of_logprobs_ = 0;
+  int64_t num_summed_ = 0;
   bool echoed_ = false;
   bool wrote_finish_ = false;
 };

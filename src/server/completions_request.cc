@@ -73,6 +73,7 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
                 std::optional<int64_t> best_of, CompletionsRequest* request) {
   ChatRequest& common = request->common;
   common.model = body.model;
+  common.prompt_field = "prompt";
   common.return_token_ids = body.return_token_ids;
   common.test_hooks = body.test_hooks;
   common.labels = body.labels;
@@ -90,14 +91,16 @@ Refusal Convert(const ChatBody& body, const ChatRequestOptions& options,
   if (Refusal refusal = ConvertSampling(body, options, &common)) return refusal;
   if (Refusal refusal = ConvertLabels(body, &common)) return refusal;
   if (!common.max_tokens) common.max_tokens = kDefaultMaxTokens;
-  if (request->prompts.size() * static_cast<size_t>(common.num_choices) > kMaxChoices) {
-    return Refuse("n", fmt::format("At most {} choices for all prompts together.", kMaxChoices));
-  }
+  request->num_answers = common.num_choices;
   if (best_of && *best_of < common.num_choices) {
     return Refuse("best_of", "'best_of' must not be less than 'n'.");
   }
-  if (best_of && *best_of > common.num_choices) {
-    return UnsupportedParameterError("best_of", "'best_of' above 'n' is not supported");
+  if (best_of && *best_of > common.num_choices && common.stream.stream) {
+    return Refuse("best_of", "'best_of' above 'n' cannot be streamed: the best are known at last.");
+  }
+  common.num_choices = static_cast<int32_t>(best_of.value_or(common.num_choices));
+  if (request->prompts.size() * static_cast<size_t>(common.num_choices) > kMaxChoices) {
+    return Refuse("n", fmt::format("At most {} choices for all prompts together.", kMaxChoices));
   }
   for (const RawPrompt& prompt : request->prompts) {
     for (const int32_t id : prompt.ids) {

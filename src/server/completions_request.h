@@ -22,9 +22,10 @@ struct RawPrompt {
 };
 
 struct CompletionsRequest {
-  // Fields shared with chat: model, sampling, max_tokens, num_choices, stop strings, stream,
-  // labels, test hooks. The conversation is unused.
+  // Fields shared with chat: model, sampling, max_tokens, num_choices (those that are generated),
+  // stop strings, stream, labels, test hooks. The conversation is unused.
   ChatRequest common;
+  int32_t num_answers = 1;         // the likeliest choices of a prompt, which the client gets
   std::vector<RawPrompt> prompts;  // never empty
   std::optional<std::string> suffix;
   std::optional<int32_t> logprobs;

@@ -1,5 +1,6 @@
 #include "server/completions_response.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -37,6 +38,8 @@ struct CompletionsResponse::Impl {
     }
   }
 
+  // Prompt by prompt what the client gets: all choices, or the likeliest of them first.
+  std::vector<const CompletionsChoice*> Answers() const;
   UsageCounts Usage() const;
   std::string UsageJson() const;
   ChunkUsage UsageOfChunks() const;
@@ -46,6 +49,20 @@ struct CompletionsResponse::Impl {
   ChoiceOrder order;
   std::deque<CompletionsChoice> choices;  // a deque: choices do not move
 };
+
+std::vector<const CompletionsChoice*> CompletionsResponse::Impl::Answers() const {
+  std::vector<const CompletionsChoice*> answers;
+  for (const CompletionsChoice& choice : choices) answers.push_back(&choice);
+  if (options.answers_per_prompt == 0) return answers;
+  std::vector<const CompletionsChoice*> best;
+  for (auto first = answers.begin(); first != answers.end(); first += options.choices_per_prompt) {
+    std::stable_sort(first, first + options.choices_per_prompt, [](const auto* a, const auto* b) {
+      return a->MeanLogprob() > b->MeanLogprob();
+    });
+    best.insert(best.end(), first, first + options.answers_per_prompt);
+  }
+  return best;
+}
 
 UsageCounts CompletionsResponse::Impl::Usage() const {
   UsageCounts sum;
@@ -140,7 +157,8 @@ std::string CompletionsResponse::Body(const ResponseMetrics* metrics) const {
   json.Field("created", options.created_s);
   json.Field("model", options.model);
   json.Key("choices").BeginArray();
-  for (const CompletionsChoice& choice : impl_->choices) choice.WriteBody(&json);
+  int32_t index = 0;
+  for (const CompletionsChoice* choice : impl_->Answers()) choice->WriteBody(index++, &json);
   json.EndArray();
   json.Key("usage").Raw(impl_->UsageJson());
   json.Field("system_fingerprint", options.system_fingerprint);

@@ -23,7 +23,9 @@ struct CompletionsResponseOptions {
   int64_t created_s = 0;
   std::vector<std::vector<int32_t>> prompts;  // ids as run; read with echo and return_token_ids
   int32_t choices_per_prompt = 1;             // choice index = prompt index * this + j
-  int32_t num_hidden_prompt_tokens = 0;       // leading prompt ids the client did not send
+  // The likeliest choices of a prompt, which its answer is made of, not while streaming; 0: all.
+  int32_t answers_per_prompt = 0;
+  int32_t num_hidden_prompt_tokens = 0;  // leading prompt ids the client did not send
   bool echo = false;
   bool stream = false;
   bool include_usage = false;

@@ -143,6 +143,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Stream pool.
   void SubmitAll();
   void StartStream();
+  // The client has waited for a while: tells it that its turn has not come, if that is why.
+  void TellOfQueue();
   // A whole answer whose headers go out now and whose body comes behind empty lines.
   void StartPadding();
   void RespondWhole(HttpResponse response);
@@ -303,6 +305,19 @@ void Generation::StartStream() {
   }
   exchange_->StartStream(SseResponseHead());
   stream_started_ = true;
+  exchange_->OnSilence(
+      exchange_->request().received + state_.options.queue_notice_delay,
+      [self = shared_from_this()] { self->queue_->Post([self] { self->TellOfQueue(); }); });
+}
+
+void Generation::TellOfQueue() {
+  const CpuCharge charge(record_);
+  if (!charge.joined() || answered_ || first_token_ != SteadyTime{}) return;
+  if (!gateway().Waits(choices_.front().engine_id)) return;
+  std::vector<std::string> events;
+  plan_.answer->Queue(&events);
+  num_chunks_ += std::ssize(events);
+  for (std::string& event : events) exchange_->SendAhead(std::move(event));
 }
 
 void Generation::StartPadding() {
@@ -422,7 +437,8 @@ void Generation::Complete() {
       {"x-deepinfer-queue-ms", std::to_string(choices_.front().counters.queue_us / 1000)});
   response.headers.push_back(
       {"x-deepinfer-cached-tokens", std::to_string(plan_.answer->usage().cached_tokens)});
-  response.body = plan_.answer->Body(state_.options.per_request_metrics ? &metrics : nullptr);
+  const bool has_metrics = state_.options.per_request_metrics || state_.options.usage_extension;
+  response.body = plan_.answer->Body(has_metrics ? &metrics : nullptr);
   record_->Update([](RequestFacts& facts) { facts.num_chunks = 1; });
   RespondWhole(std::move(response));
 }

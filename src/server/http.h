@@ -81,8 +81,14 @@ class HttpExchange {
   void Send(std::string bytes, std::shared_ptr<void> hold = nullptr);
   void Finish();
 
+  // Like Send, but for a word about an answer that still waits: keep-alives go on behind it.
+  void SendAhead(std::string bytes);
+
   // Sends `bytes` every `interval` while nothing else has been sent since StartStream.
   void SetKeepAlive(std::string bytes, std::chrono::milliseconds interval);
+
+  // Calls back once, on a network thread, when nothing was sent until `when`.
+  void OnSilence(std::chrono::steady_clock::time_point when, std::function<void()> callback);
 
   // Called at most once, on a network thread, when the client is gone (reset, half-close, failed
   // or stalled write) or the server stops; at once when that has happened already. Dropped without
@@ -104,14 +110,24 @@ class HttpExchange {
     std::vector<Chunk> chunks;
     std::string keep_alive;  // not empty: send after keep_alive_interval of silence
     std::chrono::milliseconds keep_alive_interval{0};
+    // Call EndSilence then; max: never.
+    std::chrono::steady_clock::time_point silent_until =
+        std::chrono::steady_clock::time_point::max();
   };
   // Moves out what is due. wake is called (any thread) when there is more.
   Output Take();
   void SetWake(std::function<void()> wake);
+  void EndSilence();
   void MarkDisconnected();
   void MarkDelivered();
 
  private:
+  // What OnSilence registered and is not needed any more.
+  struct SilenceWatch {
+    std::chrono::steady_clock::time_point when = std::chrono::steady_clock::time_point::max();
+    std::function<void()> callback;
+  };
+
   void Wake();
 
   HttpRequest request_;
@@ -125,6 +141,7 @@ class HttpExchange {
   std::vector<Chunk> chunks_;
   std::string keep_alive_;
   std::chrono::milliseconds keep_alive_interval_{0};
+  SilenceWatch silence_;
   std::function<void()> wake_;
   std::function<void()> on_disconnect_;
 };
@@ -151,7 +168,7 @@ class HttpHandler {
   virtual void OnLoopDelay(std::chrono::nanoseconds /*delay*/) {}
 };
 
-// PEM files; no certificate: plain HTTP.
+// PEM files; nothing of it: plain HTTP.
 struct TlsOptions {
   std::string certificate_file;  // with its chain
   std::string key_file;
@@ -160,7 +177,10 @@ struct TlsOptions {
   // Time between looks for files that changed; 0: never.
   std::chrono::milliseconds refresh_interval{0};
 
-  bool enabled() const { return !certificate_file.empty() || !key_file.empty(); }
+  bool enabled() const {
+    return !certificate_file.empty() || !key_file.empty() || !authority_file.empty() ||
+           !ciphers.empty() || refresh_interval.count() > 0;
+  }
 };
 
 struct HttpServerOptions {

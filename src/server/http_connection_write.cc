@@ -1,4 +1,5 @@
 // The half of a connection that writes answers and watches for a client that leaves.
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -81,14 +82,14 @@ asio::awaitable<void> HttpConnection::WriteAnswer(HttpExchange& exchange, Answer
     }
     if (wake_pending_) continue;
     const bool keep_alive = !output.keep_alive.empty();
-    if (keep_alive) {
-      wake_timer_.expires_after(output.keep_alive_interval);
-    } else {
-      wake_timer_.expires_at(Clock::time_point::max());
-    }
+    const auto keep_alive_at =
+        keep_alive ? Clock::now() + output.keep_alive_interval : Clock::time_point::max();
+    wake_timer_.expires_at(std::min(keep_alive_at, output.silent_until));
     const auto [wait_error] = co_await wake_timer_.async_wait(kAwait);
-    if (!wait_error && keep_alive && !wake_pending_ &&
-        !co_await WriteChunk(output.keep_alive, answer)) {
+    if (wait_error || wake_pending_) continue;
+    if (output.silent_until <= keep_alive_at) {
+      exchange.EndSilence();
+    } else if (!co_await WriteChunk(output.keep_alive, answer)) {
       co_return;
     }
   }

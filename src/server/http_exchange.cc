@@ -57,6 +57,15 @@ void HttpExchange::Send(std::string bytes, std::shared_ptr<void> hold) {
   Wake();
 }
 
+void HttpExchange::SendAhead(std::string bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!streaming_ || finished_ || disconnected_) return;
+    chunks_.push_back({std::move(bytes), nullptr});
+  }
+  Wake();
+}
+
 void HttpExchange::Finish() {
   {
     std::lock_guard lock(mutex_);
@@ -70,6 +79,26 @@ void HttpExchange::SetKeepAlive(std::string bytes, std::chrono::milliseconds int
   std::lock_guard lock(mutex_);
   keep_alive_ = std::move(bytes);
   keep_alive_interval_ = interval;
+}
+
+void HttpExchange::OnSilence(std::chrono::steady_clock::time_point when,
+                             std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (sent_any_ || finished_ || disconnected_) return;
+    silence_ = {when, std::move(callback)};
+  }
+  Wake();
+}
+
+void HttpExchange::EndSilence() {
+  SilenceWatch watch;
+  {
+    std::lock_guard lock(mutex_);
+    if (sent_any_ || finished_) return;
+    watch = std::exchange(silence_, {});
+  }
+  if (watch.callback) watch.callback();
 }
 
 void HttpExchange::OnDisconnect(std::function<void()> callback) {
@@ -103,6 +132,7 @@ HttpExchange::Output HttpExchange::Take() {
   if (streaming_ && !sent_any_) {
     output.keep_alive = keep_alive_;
     output.keep_alive_interval = keep_alive_interval_;
+    output.silent_until = silence_.when;
   }
   return output;
 }
@@ -114,6 +144,7 @@ void HttpExchange::SetWake(std::function<void()> wake) {
 
 void HttpExchange::MarkDisconnected() {
   std::function<void()> callback;
+  SilenceWatch watch;
   std::vector<Chunk> unsent;  // what its holds belong to is called when they die
   {
     std::lock_guard lock(mutex_);
@@ -121,17 +152,20 @@ void HttpExchange::MarkDisconnected() {
     disconnected_ = true;
     wake_ = nullptr;
     unsent.swap(chunks_);
+    watch = std::exchange(silence_, {});
     callback = std::exchange(on_disconnect_, nullptr);
   }
   if (callback) callback();
 }
 
 void HttpExchange::MarkDelivered() {
-  // Destroyed after the lock is released: the callback may own what owns this exchange.
+  // Destroyed after the lock is released: the callbacks may own what owns this exchange.
+  SilenceWatch watch;
   std::function<void()> callback;
   std::lock_guard lock(mutex_);
   wake_ = nullptr;
   callback.swap(on_disconnect_);
+  std::swap(watch, silence_);
 }
 
 void HttpExchange::Wake() {

@@ -22,8 +22,19 @@ std::optional<ApiError> CheckRunnable(const ServedModel& model, const ChatReques
   if (!request.images.empty() && !model.context.card.vision) {
     return UnsupportedParameterError("messages", "The model does not take images");
   }
-  if (request.echo) return UnsupportedParameterError("echo", "'echo' is not supported here");
   return std::nullopt;
+}
+
+// json_object has a grammar, which leaves nothing to extract, or its answers are extracted.
+void ApplyJsonMode(JsonMode mode, ChatRequest* request) {
+  if (request->response_format != ResponseFormat::kJsonObject) return;
+  if (mode == JsonMode::kGrammar) {
+    request->parsing.parse_json_output = false;
+    return;
+  }
+  request->answer_constraint.reset();
+  const auto& constraint = request->constraint;
+  if (constraint && constraint->kind == ConstraintKind::kJson) request->constraint.reset();
 }
 
 }  // namespace
@@ -40,13 +51,17 @@ ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedMod
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
   if (auto error = CheckRunnable(model, prepared.request)) return tl::unexpected(std::move(*error));
+  if (auto error = CheckModelAllowed(http_request.key, prepared.request.model)) {
+    return tl::unexpected(std::move(*error));
+  }
+  ApplyJsonMode(state.options.json_mode, &prepared.request);
   ApiResult<RequestGrammar> grammar = MakeRequestGrammar(prepared.request, model.context.special);
   if (!grammar) return tl::unexpected(std::move(grammar.error()));
   prepared.grammar = std::move(*grammar);
+  prepared.cache_scope =
+      CacheScope(model.context.cache_secret, http_request.key, prepared.request.labels);
   if (state.options.exact_replay) {
-    const KvScope scope =
-        CacheScope(model.context.cache_secret, http_request.key, prepared.request.labels);
-    const ReplayOwner owner{scope.digest,
+    const ReplayOwner owner{prepared.cache_scope.digest,
                             CacheTenantTag(model.context.cache_secret, http_request.key)};
     prepared.replayed =
         ReplayToolTurns(state.replay, owner, model.context, &prepared.request.conversation);
@@ -120,9 +135,6 @@ ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const Ser
   state.metrics.OnUnknownFields(request.unknown_fields);
   state.metrics.OnReplayedTurns(prepared.replayed.num_used, prepared.replayed.num_changed);
   NoteSession(http_request, request.labels);
-  if (auto error = CheckModelAllowed(http_request.key, request.model)) {
-    return tl::unexpected(std::move(*error));
-  }
   ApiResult<std::vector<EngineRequest>> requests =
       MakeEngineRequests(state, *model, http_request, prepared);
   if (!requests) return tl::unexpected(std::move(requests.error()));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "kvcache/keys.h"
 #include "server/api_error.h"
 #include "server/chat_request.h"
 #include "server/exact_replay.h"
@@ -26,12 +27,14 @@ struct PreparedChat {
   std::vector<Segment> segments;
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> resume_points;  // places in prompt_ids that the client marked, ascending
+  KvScope cache_scope;
   RequestGrammar grammar;
   ReplayedTurns replayed;
 };
 
 // Renders and tokenises what a dialect's parser made of a body; turns that were sampled here are
-// rendered as they were. Refuses what this build cannot run: images without vision.
+// rendered as they were. Refuses what this build cannot run, images without vision, and models
+// that the key may not use.
 ApiResult<PreparedChat> PrepareRequest(const ServerState& state, const ServedModel& model,
                                        const HttpRequest& http_request,
                                        ApiResult<ChatRequest> request);
@@ -43,8 +46,8 @@ ApiResult<PreparedChat> PrepareChat(const ServerState& state, const ServedModel&
 ToolTurnSink SinkOfToolTurns(ServerState& state, const ServedModel& model,
                              const PreparedChat& prepared, const GenerationPlan& plan);
 
-// What the chat dialects share of a generation: counts unknown fields, checks the key's right to
-// the model and makes one engine request per choice. The caller adds `id` and `answer`.
+// What the chat dialects share of a generation: counts unknown fields and makes one engine request
+// per choice. The caller adds `id` and `answer`.
 // context_length_exceeded when the prompt leaves no room.
 ApiResult<GenerationPlan> MakePlan(ServerState& state, std::shared_ptr<const ServedModel> model,
                                    const HttpRequest& http_request, const PreparedChat& prepared);

@@ -97,8 +97,12 @@ std::string_view RevenueClassName(size_t index) {
   return kNames[index];
 }
 
-RequestAccount::RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger)
-    : options_(options), host_id_(LedgerHostName()), ledger_(std::move(ledger)) {}
+RequestAccount::RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger,
+                               KeyBudgets* budgets)
+    : options_(options),
+      host_id_(LedgerHostName()),
+      ledger_(std::move(ledger)),
+      budgets_(budgets) {}
 
 void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
   if (!facts.is_accounted || (!ledger_ && !options_.price_book && !options_.cost_book)) return;
@@ -106,6 +110,7 @@ void RequestAccount::Record(const RequestFacts& facts, const ModelCard* card) {
   if (options_.price_book) {
     PriceRecord(*options_.price_book, &record);
     const Revenue& revenue = record.revenue;
+    budgets_->Charge(record.ids.key_name, revenue.Total());
     const Pico parts[kNumRevenueClasses] = {revenue.hit, revenue.miss, revenue.output,
                                             revenue.cache_write};
     const std::lock_guard lock(mutex_);

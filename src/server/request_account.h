@@ -17,6 +17,7 @@
 
 #include "economics/ledger_record.h"
 #include "economics/ledger_writer.h"
+#include "server/key_budgets.h"
 #include "server/model_context.h"
 #include "server/request_record.h"
 #include "server/server_options.h"
@@ -34,8 +35,10 @@ std::string_view RevenueClassName(size_t index);
 
 class RequestAccount {
  public:
-  // ledger: null for none. `options` outlives this object.
-  RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger);
+  // ledger: null for none. budgets are charged with what requests earn. `options` and `budgets`
+  // outlive this object.
+  RequestAccount(const ServerOptions& options, std::unique_ptr<LedgerWriter> ledger,
+                 KeyBudgets* budgets);
 
   // The last word about a request: prices it and writes its line. card: null until a model is
   // attached.
@@ -67,6 +70,7 @@ class RequestAccount {
   const ServerOptions& options_;
   const std::string host_id_;
   const std::unique_ptr<LedgerWriter> ledger_;
+  KeyBudgets* const budgets_;
 
   mutable std::mutex mutex_;
   std::array<PicoSum, kNumRevenueClasses> earned_{};  // under mutex_

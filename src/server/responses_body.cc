@@ -82,7 +82,8 @@ ResponsesBody ReadResponsesBody(const json::value& root, PromptForm form,
   if (const json::value* parallel = body.Find("parallel_tool_calls")) {
     if (parallel->is_bool()) common.parallel_tool_calls = parallel->get_bool();
   }
-  common.max_tokens = body.Integer("max_output_tokens", 0, kMaxUint32);
+  common.max_tokens_name = "max_output_tokens";
+  common.max_tokens = body.Integer(common.max_tokens_name, 0, kMaxUint32);
   common.temperature = body.Number("temperature");
   common.top_p = body.Number("top_p");
   common.top_logprobs = body.Integer("top_logprobs", 0, kMaxUint8);

@@ -91,6 +91,7 @@ ApiResult<ResponsesRequest> ParseResponsesRequest(std::string_view body_text,
           ConvertBody(body.common, options, convert_turns, &request.common, check_word)) {
     return tl::unexpected(std::move(*refusal));
   }
+  request.common.prompt_field = "input";
   ResolveAddedTools(&request.common.conversation);
   NormalizeTurns(&request.common.conversation);
   request.tools = std::move(body.tools);

@@ -35,11 +35,16 @@ ResponsesWriter::ResponsesWriter(ResponsesFormat format,
       make_call_id_(std::move(make_call_id)),
       now_s_(std::move(now_s)) {}
 
+void ResponsesWriter::Queue(NamedEvents* events) {
+  status_ = "queued";
+  WriteResponse("response.created", events);
+  WriteResponse("response.queued", events);
+  status_ = "in_progress";
+}
+
 void ResponsesWriter::Start(const UsageCounts& /*usage*/, NamedEvents* events) {
-  for (const std::string_view type : {"response.created", "response.in_progress"}) {
-    Write(
-        type, [this](JsonWriter* json) { json->Key("response").Raw(Response()); }, events);
-  }
+  if (sequence_number_ == 0) WriteResponse("response.created", events);
+  WriteResponse("response.in_progress", events);
 }
 
 void ResponsesWriter::Take(const OutputEvent& event, std::string_view logprobs,
@@ -88,9 +93,7 @@ void ResponsesWriter::End(const AnswerEnd& end, const UsageCounts& usage, NamedE
   usage_ = usage;
   has_usage_ = true;
   completed_at_json_ = std::to_string(now_s_());
-  Write(
-      is_complete ? "response.completed" : "response.incomplete",
-      [this](JsonWriter* json) { json->Key("response").Raw(Response()); }, events);
+  WriteResponse(is_complete ? "response.completed" : "response.incomplete", events);
 }
 
 void ResponsesWriter::Abort(const ApiError& error, std::string_view /*request_id*/,
@@ -101,8 +104,7 @@ void ResponsesWriter::Abort(const ApiError& error, std::string_view /*request_id
   error_json_.clear();
   JsonWriter json(&error_json_);
   json.BeginObject().Field("code", FailureCode(error)).Field("message", error.message).EndObject();
-  Write(
-      "response.failed", [this](JsonWriter* out) { out->Key("response").Raw(Response()); }, events);
+  WriteResponse("response.failed", events);
 }
 
 std::vector<std::string> ResponsesWriter::CallIds() const {
@@ -243,6 +245,11 @@ void ResponsesWriter::Close(std::string_view status, NamedEvents* events) {
         json->Field("output_index", index);
       },
       events);
+}
+
+void ResponsesWriter::WriteResponse(std::string_view type, NamedEvents* events) {
+  Write(
+      type, [this](JsonWriter* json) { json->Key("response").Raw(Response()); }, events);
 }
 
 void ResponsesWriter::Write(std::string_view type, const std::function<void(JsonWriter*)>& members,

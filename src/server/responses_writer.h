@@ -33,6 +33,7 @@ class ResponsesWriter final : public AnswerWriter {
   ResponsesWriter(ResponsesFormat format, std::function<std::string(int32_t)> make_call_id,
                   std::function<int64_t()> now_s);
 
+  void Queue(NamedEvents* events) override;
   void Start(const UsageCounts& usage, NamedEvents* events) override;
   void Take(const OutputEvent& event, std::string_view logprobs, NamedEvents* events) override;
   void End(const AnswerEnd& end, const UsageCounts& usage, NamedEvents* events) override;
@@ -61,6 +62,8 @@ class ResponsesWriter final : public AnswerWriter {
   void Add(std::string_view text, std::string_view logprobs, NamedEvents* events);
   bool IsOpen(ItemKind kind) const { return open_ && items_.back().kind == kind; }
 
+  // An event about the whole response.
+  void WriteResponse(std::string_view type, NamedEvents* events);
   // Writes one event: its type, what `members` writes, and its number.
   void Write(std::string_view type, const std::function<void(JsonWriter*)>& members,
              NamedEvents* events);

@@ -11,6 +11,7 @@
 
 namespace deepinfer {
 
+struct ServerOptions;
 struct ServerState;
 
 // Where a handler runs. Inline handlers answer from what is in memory and never wait.
@@ -26,8 +27,10 @@ struct Route {
   bool needs_key = true;      // off: probes of the process
   bool needs_model = false;   // 503 until a model is attached
   bool generates = false;     // 503 while draining; counts against the key's limits
-  bool is_page = false;       // matched as sent, without alias prefixes; only with the web pages on
-  bool debugs = false;        // only with --debug-endpoints, and where keys are set an admin's
+  bool is_page = false;       // matched as sent, without alias prefixes
+  bool needs_admin = false;   // where keys are set
+  // Served only when it is on; null: always.
+  bool ServerOptions::*flag = nullptr;
 };
 
 std::span<const Route> AllRoutes();
@@ -60,6 +63,7 @@ RouteHandler HandleTokenize, HandleDetokenize, HandleTokenizerInfo;        // ro
 RouteHandler HandleLive, HandleHealth, HandleReady, HandleHealthGenerate;  // routes_health.cc
 RouteHandler HandleVersion, HandleMetrics, HandleOpenApi;                  // routes_info.cc
 RouteHandler HandleChatPage, HandleDashboardPage, HandleWebAsset;          // routes_web.cc
+RouteHandler HandleBalance;                                                // routes_balance.cc
 RouteHandler HandleProfile;                                                // routes_profile.cc
 RouteHandler HandleDebugPrefix;                                            // routes_debug.cc
 

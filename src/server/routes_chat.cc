@@ -2,7 +2,6 @@
 #include <ctime>
 #include <utility>
 
-#include "base/json_writer.h"
 #include "server/error_response.h"
 #include "server/generation.h"
 #include "server/prepare_chat.h"
@@ -10,11 +9,22 @@
 #include "server/request_id.h"
 #include "server/request_record.h"
 #include "server/routes.h"
-#include "text/prompt_encoder.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
 namespace {
+
+// The message that an answer continues, as the begin of the answer.
+std::vector<OutputEvent> EchoOf(const ChatRequest& request) {
+  std::vector<OutputEvent> echo;
+  if (!request.echo || !request.conversation.continues_last_turn()) return echo;
+  const auto& turn = std::get<AssistantTurn>(request.conversation.turns.back());
+  if (request.conversation.thinking && !turn.reasoning.empty()) {
+    echo.push_back({OutputEventKind::kReasoning, -1, turn.reasoning, {}});
+  }
+  if (!turn.text.empty()) echo.push_back({OutputEventKind::kContent, -1, turn.text, {}});
+  return echo;
+}
 
 ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedModel& model,
                                         const PreparedChat& prepared) {
@@ -37,10 +47,9 @@ ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedMo
   options.logprobs = request.logprobs;
   options.eos_token_id = model.context.gateway->info().eos_token_id;
   options.return_token_ids = request.return_token_ids;
+  options.echo = EchoOf(request);
   if (request.return_token_ids) options.prompt_ids = prepared.prompt_ids;
   options.parser = MakeParserSettings(request.parsing, model.context.special);
-  // The grammar leaves nothing to extract.
-  options.parser.parse_json_output = false;
   return options;
 }
 
@@ -73,10 +82,7 @@ void HandleChatRender(ServerState& state, const std::shared_ptr<HttpExchange>& e
   const ApiResult<PreparedChat> prepared =
       PrepareChat(state, *model, http_request, http_request.body);
   if (!prepared) return RespondError(*exchange, prepared.error());
-  HttpResponse response;
-  JsonWriter json(&response.body);
-  WriteRendered(BuildPromptText(prepared->segments).prompt, prepared->prompt_ids, &json);
-  exchange->Respond(std::move(response));
+  RespondRendered(*model, *prepared, exchange.get());
 }
 
 }  // namespace deepinfer

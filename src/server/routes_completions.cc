@@ -4,6 +4,7 @@
 
 #include "base/json_writer.h"
 #include "base/philox.h"
+#include "server/cache_controls.h"
 #include "server/completions_request.h"
 #include "server/error_response.h"
 #include "server/generation.h"
@@ -25,12 +26,15 @@ struct PreparedCompletions {
 };
 
 ApiResult<PreparedCompletions> Prepare(const ServerState& state, const ServedModel& model,
-                                       std::string_view body) {
+                                       const HttpRequest& http_request) {
   PreparedCompletions prepared;
   ApiResult<CompletionsRequest> request = ParseCompletionsRequest(
-      body, model.chat, {.max_logprobs = state.options.max_completions_logprobs});
+      http_request.body, model.chat, {.max_logprobs = state.options.max_completions_logprobs});
   if (!request) return tl::unexpected(std::move(request.error()));
   prepared.request = std::move(*request);
+  if (auto error = CheckModelAllowed(http_request.key, prepared.request.common.model)) {
+    return tl::unexpected(std::move(*error));
+  }
   ApiResult<RequestGrammar> grammar =
       MakeRequestGrammar(prepared.request.common, model.context.special);
   if (!grammar) return tl::unexpected(std::move(grammar.error()));
@@ -56,7 +60,9 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   EngineRequest base;
   base.sampling = common.sampling;
   BanWords(*model.context.tokenizer, common.bad_words, &base.sampling);
-  base.sampling.num_top_logprobs = request.logprobs.value_or(-1);
+  // The best of several are known by their log-probabilities.
+  const bool ranks = request.num_answers < common.num_choices;
+  base.sampling.num_top_logprobs = request.logprobs.value_or(ranks ? 0 : -1);
   base.sampling.prompt_logprobs = request.echo && request.logprobs.has_value();
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
   base.forced_ids = common.test_hooks.force_ids;
@@ -93,6 +99,7 @@ CompletionsResponseOptions MakeResponseOptions(const ServerState& state, const S
   options.created_s = std::time(nullptr);
   options.prompts = std::move(prepared.prompts);
   options.choices_per_prompt = common.num_choices;
+  options.answers_per_prompt = request.num_answers;
   options.num_hidden_prompt_tokens = prepared.begin_added ? 1 : 0;
   options.eos_token_id = model.context.gateway->info().eos_token_id;
   options.echo = request.echo;
@@ -113,14 +120,11 @@ CompletionsResponseOptions MakeResponseOptions(const ServerState& state, const S
 void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
   const HttpRequest& http_request = exchange->request();
-  ApiResult<PreparedCompletions> prepared = Prepare(state, *model, http_request.body);
+  ApiResult<PreparedCompletions> prepared = Prepare(state, *model, http_request);
   if (!prepared) return RespondError(*exchange, prepared.error());
   const ChatRequest& common = prepared->request.common;
   state.metrics.OnUnknownFields(common.unknown_fields);
   NoteSession(http_request, common.labels);
-  if (auto error = CheckModelAllowed(http_request.key, common.model)) {
-    return RespondError(*exchange, *error);
-  }
   ApiResult<std::vector<EngineRequest>> requests =
       MakeEngineRequests(state, *model, http_request, *prepared);
   if (!requests) return RespondError(*exchange, requests.error());
@@ -139,13 +143,16 @@ void HandleCompletions(ServerState& state, const std::shared_ptr<HttpExchange>& 
 
 void HandleCompletionsRender(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   const auto model = state.model();
-  const ApiResult<PreparedCompletions> prepared = Prepare(state, *model, exchange->request().body);
+  const HttpRequest& http_request = exchange->request();
+  const ApiResult<PreparedCompletions> prepared = Prepare(state, *model, http_request);
   if (!prepared) return RespondError(*exchange, prepared.error());
+  const KvScope scope =
+      CacheScope(model->context.cache_secret, http_request.key, prepared->request.common.labels);
   HttpResponse response;
   JsonWriter json(&response.body);
   json.BeginObject().Key("prompts").BeginArray();
   for (const std::vector<int32_t>& ids : prepared->prompts) {
-    WriteRendered(model->context.tokenizer->Decode(ids), ids, &json);
+    WriteRendered(*model, scope, model->context.tokenizer->Decode(ids), ids, &json);
   }
   json.EndArray().EndObject();
   exchange->Respond(std::move(response));

@@ -84,8 +84,11 @@ void HandleHealth(ServerState& state, const std::shared_ptr<HttpExchange>& excha
 
 void HandleReady(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {
   if (auto stalled = StalledResponse(state)) return exchange->Respond(*std::move(stalled));
-  const std::optional<ApiError> error = state.Unavailability();
-  exchange->Respond(error ? HealthError(state, error->message) : Ok());
+  if (const std::optional<ApiError> error = state.Unavailability()) {
+    return exchange->Respond(HealthError(state, error->message));
+  }
+  const std::string_view reason = state.model()->context.gateway->WhyNotReady();
+  exchange->Respond(reason.empty() ? Ok() : HealthError(state, reason));
 }
 
 void HandleHealthGenerate(ServerState& state, const std::shared_ptr<HttpExchange>& exchange) {

@@ -12,7 +12,6 @@
 #include "server/render_answer.h"
 #include "server/request_id.h"
 #include "server/routes.h"
-#include "text/prompt_encoder.h"
 
 namespace deepinfer {
 namespace {
@@ -40,9 +39,11 @@ MessagesFormat MakeFormat(const ServerState& state, const PreparedMessages& prep
   MessagesFormat format;
   format.id = MakeRandomId("msg_");
   format.model = request.model;
-  format.starts_in_reasoning = request.parsing.start == OutputStart::kReasoningStart ||
-                               request.parsing.start == OutputStart::kReasoningContinuation;
-  format.counts_cache_writes = prepared.cache_marks.count > 0 || request.max_tokens == 0;
+  const bool only_warms = request.max_tokens == 0;
+  format.starts_in_reasoning =
+      !only_warms && (request.parsing.start == OutputStart::kReasoningStart ||
+                      request.parsing.start == OutputStart::kReasoningContinuation);
+  format.counts_cache_writes = prepared.cache_marks.count > 0 || only_warms;
   format.cache_lives_1h = prepared.cache_marks.last_lives_1h;
   format.usage_extension = state.options.usage_extension;
   return format;
@@ -94,10 +95,7 @@ void HandleMessagesRender(ServerState& state, const std::shared_ptr<HttpExchange
   const auto model = state.model();
   const ApiResult<PreparedMessages> prepared = Prepare(state, *model, exchange->request());
   if (!prepared) return RespondError(*exchange, prepared.error());
-  HttpResponse response;
-  JsonWriter json(&response.body);
-  WriteRendered(BuildPromptText(prepared->chat.segments).prompt, prepared->chat.prompt_ids, &json);
-  exchange->Respond(std::move(response));
+  RespondRendered(*model, prepared->chat, exchange.get());
 }
 
 }  // namespace deepinfer

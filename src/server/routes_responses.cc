@@ -2,7 +2,6 @@
 #include <ctime>
 #include <utility>
 
-#include "base/json_writer.h"
 #include "server/block_answer.h"
 #include "server/chat_format.h"
 #include "server/error_response.h"
@@ -13,7 +12,6 @@
 #include "server/responses_request.h"
 #include "server/responses_writer.h"
 #include "server/routes.h"
-#include "text/prompt_encoder.h"
 
 namespace deepinfer {
 namespace {
@@ -70,10 +68,7 @@ void HandleResponsesRender(ServerState& state, const std::shared_ptr<HttpExchang
   const auto model = state.model();
   const ApiResult<PreparedResponses> prepared = Prepare(state, *model, exchange->request());
   if (!prepared) return RespondError(*exchange, prepared.error());
-  HttpResponse response;
-  JsonWriter json(&response.body);
-  WriteRendered(BuildPromptText(prepared->chat.segments).prompt, prepared->chat.prompt_ids, &json);
-  exchange->Respond(std::move(response));
+  RespondRendered(*model, prepared->chat, exchange.get());
 }
 
 }  // namespace deepinfer

@@ -27,6 +27,12 @@ Status CheckOptions(const ServerOptions& options, const ApiKeys& keys) {
     return InvalidRequest("listening on " + options.http.host +
                           " needs API keys or --allow-unauthenticated");
   }
+  for (const auto& key : keys.all()) {
+    if (key->budget && (options.ledger_folder.empty() || !options.price_book)) {
+      return InvalidRequest("API key " + key->name +
+                            " has a budget, which needs --ledger and a --price-book");
+    }
+  }
 #ifndef DEEPINFER_TEST_HOOKS
   if (options.enable_test_hooks) {
     return InvalidRequest("this build has no test hooks");
@@ -41,9 +47,10 @@ Status CheckOptions(const ServerOptions& options, const ApiKeys& keys) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions options, ApiKeys keys, const LoadProgress* progress,
-       std::unique_ptr<LedgerWriter> ledger)
-      : state(std::move(options), std::move(keys), progress, std::move(ledger)), handler(&state) {}
+  Impl(ServerOptions options, ApiKeys keys, std::unique_ptr<KeyBudgets> budgets,
+       const LoadProgress* progress, std::unique_ptr<LedgerWriter> ledger)
+      : state(std::move(options), std::move(keys), std::move(budgets), progress, std::move(ledger)),
+        handler(&state) {}
 
   ServerState state;
   ServerHandler handler;
@@ -75,20 +82,34 @@ std::unique_ptr<OverheadLog> Server::MakeOverheadLog(Impl& impl, Gateway* gatewa
 }
 
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options, const LoadProgress* progress) {
-  DI_ASSIGN_OR_RETURN(ApiKeys keys, ApiKeys::Load(options.api_key_file, options.api_keys));
+  Result<ApiKeys> loaded = ApiKeys::Load(options.api_key_file, options.api_keys);
+  if (!loaded.ok()) {
+    return loaded.status().Annotate(options.api_key_file.empty() ? "--api-key" : "--api-key-file");
+  }
+  ApiKeys keys = *std::move(loaded);
   DI_RETURN_IF_ERROR(CheckOptions(options, keys));
+  DI_ASSIGN_OR_RETURN(std::unique_ptr<KeyBudgets> budgets,
+                      KeyBudgets::Open(keys, options.ledger_folder));
   // Nothing reads the secrets any more.
   options.api_keys.clear();
   std::unique_ptr<LedgerWriter> ledger;
   if (!options.ledger_folder.empty()) {
-    DI_ASSIGN_OR_RETURN(ledger, LedgerWriter::Open({.folder = options.ledger_folder}));
+    Result<std::unique_ptr<LedgerWriter>> opened =
+        LedgerWriter::Open({.folder = options.ledger_folder});
+    if (!opened.ok()) return opened.status().Annotate("--ledger");
+    ledger = *std::move(opened);
   }
   std::unique_ptr<TraceExporter> traces;
   if (options.traces.enabled()) {
-    DI_ASSIGN_OR_RETURN(traces, TraceExporter::Open(options.traces));
+    Result<std::unique_ptr<TraceExporter>> opened = TraceExporter::Open(options.traces);
+    if (!opened.ok()) {
+      const bool is_file = !options.traces.file.empty();
+      return opened.status().Annotate(is_file ? "--trace-file" : "--otlp-traces-endpoint");
+    }
+    traces = *std::move(opened);
   }
-  auto impl =
-      std::make_unique<Impl>(std::move(options), std::move(keys), progress, std::move(ledger));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(keys), std::move(budgets),
+                                     progress, std::move(ledger));
   impl->state.traces = std::move(traces);
   if (!impl->state.options.listens) return std::unique_ptr<Server>(new Server(std::move(impl)));
   DI_ASSIGN_OR_RETURN(impl->http, HttpServer::Start(impl->state.options.http, &impl->handler));

@@ -151,9 +151,9 @@ void RunHandler(ServerState& state, const Route& route,
 
 std::optional<HttpResponse> ServerHandler::Admit(HttpRequest& request) {
   RouteMatch match = MatchRoute(request.method, request.path);
-  // Without the flag they are as unknown as any other path.
-  if (match.route != nullptr && match.route->debugs && !state_->options.debug_endpoints) match = {};
-  if (match.route != nullptr && match.route->is_page && !state_->options.web_pages) match = {};
+  // Without its flag it is as unknown as any other path.
+  const bool needs_flag = match.route != nullptr && match.route->flag != nullptr;
+  if (needs_flag && !(state_->options.*match.route->flag)) match = {};
   ServerState* const state = state_;
   request.record = std::make_shared<RequestRecord>([state](const RequestFacts& facts) {
     state->metrics.OnRequest(facts);
@@ -238,7 +238,7 @@ std::optional<HttpResponse> ServerHandler::CheckKey(HttpRequest& request) {
   request.key = state_->keys.Find(SecretOf(request));
   if (request.key != nullptr) {
     request.record->Update([&](RequestFacts& facts) { facts.key_name = request.key->name; });
-    if (!request.route->debugs || request.key->admin) return std::nullopt;
+    if (!request.route->needs_admin || request.key->admin) return std::nullopt;
     return Refuse(request, ServeError(403, "permission_error", "permission_denied",
                                       "This route needs the key of an admin"));
   }
@@ -256,6 +256,8 @@ std::optional<HttpResponse> ServerHandler::CheckLimits(HttpRequest& request) {
     return Refuse(request, error);
   };
   const ApiKey& key = *request.key;
+  const std::optional<PicoSum> balance = state_->budgets->Balance(key.name);
+  if (balance && *balance <= 0) return Refuse(request, InsufficientBalanceError());
   if (!TakeKeySlot(key)) return refuse("Too many requests of this key are running", 1);
   request.record->HoldKey(&key);
   // Tokens are charged when they are known; a request starts while there is any left.

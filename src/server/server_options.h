@@ -27,6 +27,12 @@ enum class LogRequests : unsigned char {
   kFull,  // another with the bodies of requests and what was generated
 };
 
+// How an answer to `response_format: json_object` becomes JSON (encoding.md §17).
+enum class JsonMode : unsigned char {
+  kGrammar,  // nothing else can be generated
+  kExtract,  // the model is free, text around the JSON is dropped
+};
+
 struct CorsOptions {
   std::vector<std::string> allowed_origins;  // empty: no CORS; "*": any
   std::string allowed_methods = "GET, POST, OPTIONS";
@@ -52,12 +58,13 @@ struct ServerOptions {
   int32_t max_completions_logprobs = 1000;
   bool raw_prompt_specials = true;
   CacheControlOptions cache;
+  JsonMode json_mode = JsonMode::kGrammar;
   bool exact_replay = true;
   std::vector<int32_t> global_ban;  // ids no request may sample
   StreamUsageStyle usage_style = StreamUsageStyle::kOpenAi;
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   bool usage_extension = true;
-  bool per_request_metrics = false;
+  bool per_request_metrics = false;    // `metrics` without the usage extension too
   bool hosted_status_codes = false;    // 422 for refused values, as DeepSeek's service
   bool whitespace_keep_alive = false;  // empty lines while a whole answer is made
 
@@ -76,6 +83,8 @@ struct ServerOptions {
   }
 
   std::chrono::milliseconds sse_ping_interval{45'000};  // negative: off
+  // A wait for its turn of which a stream tells, where the dialect has a word for it.
+  std::chrono::milliseconds queue_notice_delay{10'000};
 
   int prepare_threads = 2;   // parse, render and tokenise generation requests
   int tokenize_threads = 1;  // the same for routes that only count or convert
@@ -95,6 +104,7 @@ struct ServerOptions {
 
   bool web_pages = true;  // chat page and dashboard
 
+  bool balance_endpoint = false;   // GET /user/balance
   bool debug_endpoints = false;    // routes that show the inside, for admins
   bool enable_test_hooks = false;  // effective only in builds with DEEPINFER_TEST_HOOKS
 

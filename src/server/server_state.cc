@@ -29,16 +29,18 @@ bool LiveCount::WaitZeroUntil(std::chrono::steady_clock::time_point deadline) {
   return zero_.wait_until(lock, deadline, [this] { return count_ == 0; });
 }
 
-ServerState::ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in,
+ServerState::ServerState(ServerOptions options_in, ApiKeys keys_in,
+                         std::unique_ptr<KeyBudgets> budgets_in, const LoadProgress* progress_in,
                          std::unique_ptr<LedgerWriter> ledger)
     : options(std::move(options_in)),
       keys(std::move(keys_in)),
+      budgets(std::move(budgets_in)),
       progress(progress_in),
       prepare_pool(options.prepare_threads, options.max_prepare_queue),
       tokenize_pool(options.tokenize_threads, options.max_prepare_queue),
       stream_pool(options.stream_threads, std::numeric_limits<size_t>::max()),
       metrics(options.served_model_names.front(), options.metrics_compat),
-      account(options, std::move(ledger)),
+      account(options, std::move(ledger), budgets.get()),
       replay(clock) {}
 
 std::shared_ptr<const ServedModel> ServerState::model() const {

@@ -18,6 +18,7 @@
 #include "base/load_progress.h"
 #include "server/api_error.h"
 #include "server/api_keys.h"
+#include "server/key_budgets.h"
 #include "server/metrics.h"
 #include "server/model_context.h"
 #include "server/prefix_log.h"
@@ -63,11 +64,12 @@ struct GenerateProbe {
 
 struct ServerState {
   // ledger: null for none.
-  ServerState(ServerOptions options_in, ApiKeys keys_in, const LoadProgress* progress_in,
-              std::unique_ptr<LedgerWriter> ledger);
+  ServerState(ServerOptions options_in, ApiKeys keys_in, std::unique_ptr<KeyBudgets> budgets_in,
+              const LoadProgress* progress_in, std::unique_ptr<LedgerWriter> ledger);
 
   const ServerOptions options;
   const ApiKeys keys;
+  const std::unique_ptr<KeyBudgets> budgets;
   const LoadProgress* const progress;
 
   WorkPool prepare_pool;

@@ -2,6 +2,7 @@
 #include <limits>
 #include <utility>
 
+#include "server/cache_controls.h"
 #include "server/chat_body.h"
 #include "server/field_reader.h"
 
@@ -61,6 +62,17 @@ void ReadWords(ObjectReader* body, std::string_view key, std::vector<std::string
     }
     words->emplace_back(element.get_string());
   }
+}
+
+// "" when it is absent; an empty text is no lifetime.
+std::string ReadLifetime(ObjectReader* body, std::string_view key) {
+  const std::optional<std::string> text = body->String(key);
+  if (text && text->empty()) {
+    body->Fail(key, "invalid_value",
+               "Invalid '" + body->PathOf(key) + "': empty. Expected " +
+                   std::string(kCacheLifetimeGrammar) + ".");
+  }
+  return text.value_or("");
 }
 
 std::optional<uint64_t> ReadSeed(ObjectReader* body) {
@@ -141,12 +153,12 @@ void ReadLabels(ObjectReader* body, RequestLabels* labels) {
   labels->user_id = body->String("user_id").value_or("");
   labels->cache_salt = body->String("cache_salt").value_or("");
   labels->prompt_cache_key = body->String("prompt_cache_key").value_or("");
-  labels->prompt_cache_retention = body->String("prompt_cache_retention").value_or("");
+  labels->prompt_cache_retention = ReadLifetime(body, "prompt_cache_retention");
   if (auto cache = body->Object("prompt_cache_options")) {
     if (auto mode = cache->OneOf("mode", kCacheModes)) {
       labels->prompt_cache_mode = kCacheModes[*mode];
     }
-    labels->prompt_cache_ttl = cache->String("ttl").value_or("");
+    labels->prompt_cache_ttl = ReadLifetime(&*cache, "ttl");
   }
   if (auto tier = body->OneOf("service_tier", kTiers)) labels->service_tier = kTiers[*tier];
   labels->request_id = body->String("request_id").value_or("");

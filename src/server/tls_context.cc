@@ -63,7 +63,8 @@ Status LoadFiles(const TlsOptions& options, ssl::context* context) {
 
 Result<TlsContext> LoadTlsContext(const TlsOptions& options) {
   if (options.certificate_file.empty() || options.key_file.empty()) {
-    return InvalidRequest("--ssl-certfile and --ssl-keyfile belong together");
+    return InvalidRequest(
+        "--ssl-certfile and --ssl-keyfile belong together, and the other --ssl flags need them");
   }
   auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
   SSL_CTX* const handle = context->native_handle();

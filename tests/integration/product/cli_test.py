@@ -197,8 +197,19 @@ class BadInput(unittest.TestCase):
                            (["--default-chat-template-kwargs", '{"thinking":1}'], "boolean"),
                            (["--model-alias", "a=b"], "--model-alias"),
                            (["--config", "/nonexistent.toml"], "/nonexistent.toml"),
-                           (["--served-model-name"], "--served-model-name")):
+                           (["--served-model-name"], "--served-model-name"),
+                           (["--served-model-name", ""], "--served-model-name"),
+                           (["--run-id="], "--run-id"), (["--api-key=", "--port", "0"], "--api-key"),
+                           (["--tenant-budget", "nan"], "--tenant-budget"),
+                           (["--tpot-target-ms", "inf"], "--tpot-target-ms"),
+                           (["--max-body", "-7"], "--max-body"),
+                           (["--global-ban", "abc"], "abc is not a whole number from 0"),
+                           (["--ssl-ca-certs", "x.pem"], "--ssl-certfile"),
+                           (["--enable-ssl-refresh"], "--ssl-certfile"),
+                           (["--otlp-traces-endpoint", "x"], "--otlp-traces-endpoint")):
             self.expect_failure(["serve", DEMO_MODEL, *args], [word], code=2)
+        for flag in ("--api-key-file", "--price-book", "--cost-book", "--trace-file"):
+            self.expect_failure(["serve", DEMO_MODEL, flag, "/nonexistent/x"], [flag])
         for tool in ("encode", "parse"):
             self.expect_failure([tool, TOKENIZER, "--dialect", "other"], ["--dialect"], code=2)
 

@@ -240,6 +240,47 @@ TEST_F(ChatTest, RenderLeavesOutTheGenerationPromptWhenAsked) {
   EXPECT_EQ(prompt(false).find(header), std::string::npos);
 }
 
+TEST_F(ChatTest, TimingsComeWithTheUsageExtensionOrWhenTheyAreAskedFor) {
+  for (const bool extension : {true, false}) {
+    for (const bool asked : {true, false}) {
+      options_.usage_extension = extension;
+      options_.per_request_metrics = asked;
+      Start();
+      const json::value answer = ParseBody(Post(kPath, ChatBody()));
+      const json::value* const metrics = answer.as_object().if_contains("metrics");
+      ASSERT_EQ(metrics != nullptr, extension || asked);
+      if (metrics != nullptr) {
+        EXPECT_GT(metrics->at("ttft_ms").to_number<double>(), 0);
+        EXPECT_EQ(metrics->at("queue_ms").to_number<double>(), 1);  // of the fake worker
+        EXPECT_GE(metrics->at("e2e_ms").to_number<double>(),
+                  metrics->at("ttft_ms").to_number<double>());
+      }
+      server_->Stop();
+    }
+  }
+}
+
+TEST_F(ChatTest, EchoBeginsAnAnswerWithTheMessageThatItContinues) {
+  Start();
+  SetText(" and more.");
+  json::object body = ChatBody({{"echo", true}, {"logprobs", true}, {"n", 2}});
+  body["messages"].as_array().push_back(
+      {{"role", "assistant"}, {"content", "So far"}, {"prefix", true}});
+  const json::value whole = ParseBody(Post(kPath, body));
+  for (const json::value& choice : whole.at("choices").as_array()) {
+    EXPECT_EQ(choice.at("message").at("content").as_string(), "So far and more.");
+    // What was given was not sampled.
+    EXPECT_EQ(choice.at("logprobs").at("content").as_array().size(), Encode(" and more.").size());
+  }
+  body["stream"] = true;
+  const auto events = ParseEvents(Post(kPath, body));
+  EXPECT_EQ(JoinDeltas(events, "content"), "So far and more.");
+  EXPECT_EQ(JoinDeltas(events, "content", 1), "So far and more.");
+  // Without such a message there is nothing to repeat.
+  const json::value plain = ParseBody(Post(kPath, ChatBody({{"echo", true}})));
+  EXPECT_EQ(plain.at("choices").at(0).at("message").at("content").as_string(), " and more.");
+}
+
 TEST_F(ChatTest, LengthFinish) {
   Start();
   worker_->SetOutput(Encode("word "), true);

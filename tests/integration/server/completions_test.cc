@@ -99,6 +99,18 @@ TEST_F(CompletionsTest, EchoWithLogprobsGivesPromptValuesAndOneToken) {
   EXPECT_EQ(values.size(), logprobs.at("tokens").as_array().size());
 }
 
+TEST_F(CompletionsTest, TheBestOfSeveralAreAnsweredAndAllAreCounted) {
+  Start();
+  SetText("word");
+  const json::value body =
+      ParseBody(Post(kPath, CompletionsBody({{"prompt", {"a", "b"}}, {"n", 2}, {"best_of", 3}})));
+  EXPECT_EQ(body.at("choices").as_array().size(), 4u);
+  EXPECT_EQ(worker_->submitted().size(), 6u);
+  EXPECT_EQ(worker_->submitted().front().sampling.num_top_logprobs, 0);
+  const auto generated = static_cast<int64_t>(Encode("word").size() + 1);
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 6 * generated);
+}
+
 TEST_F(CompletionsTest, AnEndTokenHasItsLogprobToo) {
   Start();
   worker_->SetOutput({});  // the end token at once

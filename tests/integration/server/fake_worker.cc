@@ -204,6 +204,7 @@ LoadReport FakeWorker::Load() const {
   std::lock_guard lock(mutex_);
   LoadReport load;
   load.running = static_cast<int32_t>(live_.size());
+  load.waiting = statistics_.waiting;
   load.kv_capacity_tokens = 1000;
   load.draining = draining_;
   return load;

@@ -88,6 +88,51 @@ TEST_F(GrammarServerTest, EveryFieldBecomesItsKindOfGrammar) {
   }
 }
 
+TEST_F(GrammarServerTest, ExtractedJsonNeedsNoGrammarAndLosesWhatStandsAroundIt) {
+  options_.json_mode = JsonMode::kExtract;
+  Start();
+  const json::object json_object{{"response_format", {{"type", "json_object"}}}};
+  json::object body = ChatBody(json_object);
+  body["messages"] = {{{"role", "user"}, {"content", "Answer in json."}}};
+  SetText("Sure:\n```json\n{\"a\": [1]}\n```\nAnything else?");
+  const auto trimmed = [](const json::value& text) {
+    std::string_view view = text.as_string();
+    view.remove_prefix(std::min(view.find_first_not_of(' '), view.size()));
+    return std::string(view.substr(0, view.find_last_not_of(' ') + 1));
+  };
+  const json::value whole = ParseBody(Post(kChat, body));
+  EXPECT_EQ(trimmed(whole.at("choices").at(0).at("message").at("content")), R"({"a": [1]})");
+  EXPECT_EQ(worker_->submitted().back().grammar, nullptr);
+  body["stream"] = true;
+  const auto events = ParseEvents(Post(kChat, body));
+  EXPECT_EQ(trimmed(json::value(JoinDeltas(events, "content"))), R"({"a": [1]})");
+  const json::object responses{{"model", kModel},
+                               {"input", "json please"},
+                               {"reasoning", {{"effort", "none"}}},
+                               {"text", {{"format", {{"type", "json_object"}}}}}};
+  const json::value answer = ParseBody(Post("/v1/responses", responses));
+  EXPECT_EQ(trimmed(answer.at("output").at(0).at("content").at(0).at("text")), R"({"a": [1]})");
+  // Calls keep their grammar; the answer beside them has none.
+  body.erase("stream");
+  body["tools"] = json::array{Tool("f")};
+  EXPECT_EQ(GrammarOf(body).source.calls_start, CallsStart::kBehindMarker);
+  // A schema is enforced in any case.
+  EXPECT_EQ(GrammarOf(ChatBody({{"response_format", SchemaFormat(false)}})).source.kind,
+            GrammarKind::kJsonSchema);
+}
+
+TEST_F(GrammarServerTest, JsonObjectsOfEveryDialectHaveAGrammar) {
+  Start();
+  json::object chat = ChatBody({{"response_format", {{"type", "json_object"}}}});
+  chat["messages"] = {{{"role", "user"}, {"content", "Answer in json."}}};
+  EXPECT_EQ(GrammarOf(chat).source.kind, GrammarKind::kJsonObject);
+  const json::object responses{{"model", kModel},
+                               {"input", "json please"},
+                               {"reasoning", {{"effort", "none"}}},
+                               {"text", {{"format", {{"type", "json_object"}}}}}};
+  EXPECT_EQ(GrammarOf(responses, "/v1/responses").source.kind, GrammarKind::kJsonObject);
+}
+
 TEST_F(GrammarServerTest, StrictSchemasAreClosedAndMarked) {
   Start();
   const OutputGrammar strict = GrammarOf(ChatBody({{"response_format", SchemaFormat(true)}}));

@@ -149,12 +149,18 @@ TEST_F(MessagesTest, TokensAreCountedAsTheyAreGenerated) {
 TEST_F(MessagesTest, ZeroTokensWarmTheCacheAndAnswerNothing) {
   Start();
   SetText("never shown");
-  for (const bool stream : {false, true}) {
-    const ClientResponse response = Post(kPath, Body({{"max_tokens", 0}, {"stream", stream}}));
+  for (const int form : {0, 1, 2, 3}) {
+    const bool stream = form % 2 == 1;
+    const json::value thinking{{"type", form < 2 ? "disabled" : "enabled"}};
+    const ClientResponse response =
+        Post(kPath, Body({{"max_tokens", 0}, {"stream", stream}, {"thinking", thinking}}));
     ASSERT_EQ(response.status, 200) << response.body;
     EXPECT_EQ(response.body.find("never"), std::string::npos);
     EXPECT_EQ(worker_->submitted().back().sampling.max_tokens, 1);
-    if (stream) continue;
+    if (stream) {
+      EXPECT_EQ(response.body.find("content_block"), std::string::npos);
+      continue;
+    }
     const json::value message = ParseBody(response);
     EXPECT_TRUE(message.at("content").as_array().empty());
     EXPECT_EQ(message.at("stop_reason"), "max_tokens");

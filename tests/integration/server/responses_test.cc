@@ -93,6 +93,49 @@ TEST_F(ResponsesTest, FailureBehindTheFirstEventIsAFailedResponse) {
   EXPECT_EQ(json::serialize(events.back()).find("secret"), std::string::npos);
 }
 
+TEST_F(ResponsesTest, ALongWaitForAWorkerIsTold) {
+  options_.queue_notice_delay = std::chrono::milliseconds(20);
+  options_.sse_ping_interval = std::chrono::milliseconds(40);
+  Start();
+  worker_->Hold();
+  const std::string body = json::serialize(Body({{"stream", true}}));
+  // A prompt that takes long is no wait for a turn.
+  TestClient other(port());
+  other.Send("POST", kPath, body);
+  ASSERT_TRUE(other.ReadHead());
+  EXPECT_TRUE(other.ReadChunk().value_or("").starts_with("event: ping"));
+  EngineStatistics statistics;
+  statistics.waiting = 1;
+  worker_->SetStatistics(statistics);
+  TestClient client(port());
+  client.Send("POST", kPath, body);
+  const std::optional<ClientResponse> head = client.ReadHead();
+  ASSERT_TRUE(head);
+  ASSERT_EQ(head->status, 200);
+  const auto next = [&] {
+    std::string chunk;
+    // Pings go on behind the notice.
+    do chunk = client.ReadChunk().value_or("");
+    while (chunk.starts_with("event: ping"));
+    return chunk;
+  };
+  for (const std::string_view type : {"response.created", "response.queued"}) {
+    const std::string chunk = next();
+    EXPECT_TRUE(chunk.starts_with("event: " + std::string(type) + "\n")) << chunk;
+    EXPECT_NE(chunk.find(R"("status":"queued")"), std::string::npos) << chunk;
+  }
+  EXPECT_EQ(client.ReadChunk().value_or("").substr(0, 11), "event: ping");
+  worker_->Release();
+  const std::string begin = next();
+  EXPECT_TRUE(begin.starts_with("event: response.in_progress\n")) << begin;
+  EXPECT_NE(begin.find(R"("status":"in_progress")"), std::string::npos);
+  EXPECT_NE(begin.find(R"("sequence_number":2)"), std::string::npos) << begin;
+  std::string seen;
+  while (auto chunk = other.ReadChunk()) seen += *chunk;
+  EXPECT_EQ(seen.find("response.queued"), std::string::npos);
+  EXPECT_NE(seen.find("response.completed"), std::string::npos);
+}
+
 TEST_F(ResponsesTest, LogprobsComeWithTheirText) {
   Start();
   SetText("one");
@@ -103,6 +146,14 @@ TEST_F(ResponsesTest, LogprobsComeWithTheirText) {
 
 TEST_F(ResponsesTest, ErrorsHaveTheUsualShape) {
   Start();
+  const auto param = [&](const json::object& more) {
+    return std::string(ParseBody(Post(kPath, Body(more))).at("error").at("param").as_string());
+  };
+  std::string long_text;
+  for (int i = 0; i < 2 * kContext; ++i) long_text += " word";
+  EXPECT_EQ(param({{"input", long_text}}), "input");
+  EXPECT_EQ(param({{"max_output_tokens", 0}}), "max_output_tokens");
+  EXPECT_EQ(param({{"prompt_cache_retention", ""}}), "prompt_cache_retention");
   EXPECT_EQ(ErrorCode(Post(kPath, Body({{"input", json::array()}}))), "missing_required_parameter");
   EXPECT_EQ(ErrorCode(Post(kPath, Body({{"previous_response_id", "r"}}))), "unsupported_parameter");
 }

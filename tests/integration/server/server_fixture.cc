@@ -27,6 +27,7 @@ ServerTest::ServerTest(int32_t context) : tokenizer_(&SharedTokenizer()) {
   info.vocab_size = tokenizer_->vocab_size();
   info.max_model_len = context;
   info.eos_token_id = 1;
+  info.kv_namespace = Sha256("blocks of the test");
   auto worker = std::make_unique<FakeWorker>(info);
   worker_ = worker.get();
   std::vector<std::unique_ptr<Worker>> workers;

@@ -77,6 +77,28 @@ TEST_F(GatewayTest, IsHealthyWhileSomeWorkerIs) {
   EXPECT_FALSE(gateway_->healthy());
 }
 
+TEST_F(GatewayTest, IsReadyWhileSomeWorkerHasRoom) {
+  GatewayOptions options;
+  options.max_queued_requests = 8;
+  Start(2, options);
+  EXPECT_EQ(gateway_->WhyNotReady(), "");
+  for (RecordingWorker* const worker : workers_) {
+    worker->load.running = 4;
+    worker->load.waiting = 1;
+    worker->load.kv_tokens = 600;
+    worker->load.kv_capacity_tokens = 1024;
+  }
+  EXPECT_EQ(gateway_->WhyNotReady(), "The cache is full");
+  workers_[1]->load.waiting = 0;
+  EXPECT_EQ(gateway_->WhyNotReady(), "");
+  workers_[1]->load.waiting = 7;
+  workers_[1]->load.kv_capacity_tokens = 0;
+  EXPECT_EQ(gateway_->WhyNotReady(), "The queue is full");
+  workers_[0]->load.draining = true;
+  workers_[1]->load.ready = false;
+  EXPECT_EQ(gateway_->WhyNotReady(), "No worker takes requests");
+}
+
 // Holds the sinks of its requests, as real workers do, and answers them when it ends.
 class KeepingWorker final : public Worker {
  public:

@@ -47,8 +47,9 @@ TEST(ApiError, BodiesHaveTheFieldsOfTheirDialect) {
   EXPECT_EQ(AnthropicErrorBody(error, "r1"),
             R"({"type":"error","error":{"type":"invalid_request_error","message":"a \"b\"\n"},)"
             R"("request_id":"r1"})");
-  EXPECT_NE(OpenAiErrorBody(ContextLengthError(9, 8)).find(R"("n_prompt_tokens":9,"n_ctx":8)"),
-            std::string::npos);
+  const std::string too_long = OpenAiErrorBody(ContextLengthError("prompt", 9, 8));
+  EXPECT_NE(too_long.find(R"("n_prompt_tokens":9,"n_ctx":8)"), std::string::npos);
+  EXPECT_NE(too_long.find(R"("param":"prompt")"), std::string::npos);
 }
 
 TEST(ApiError, OverloadIs529OnTheMessagesRoutes) {

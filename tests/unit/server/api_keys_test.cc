@@ -27,7 +27,8 @@ TEST(ApiKeys, ReadsJsonWithLimits) {
   const auto keys = ApiKeys::Load(
       WriteFile(R"({"keys":[{"name":"a","key":"secret-a","models":["m1"],"namespace":"ns",)"
                 R"("max_concurrent_requests":3,"max_requests_per_minute":90,)"
-                R"("max_tokens_per_minute":7000},{"name":"b","key":"secret-b","admin":true}]})"),
+                R"("max_tokens_per_minute":7000},{"name":"b","key":"secret-b","admin":true,)"
+                R"("budget":"12.50","budget_from":"2026-12-01T00:00:00Z"}]})"),
       {});
   ASSERT_TRUE(keys.ok()) << keys.status().ToString();
   const ApiKey* a = keys->Find("secret-a");
@@ -42,6 +43,9 @@ TEST(ApiKeys, ReadsJsonWithLimits) {
   const ApiKey* b = keys->Find("secret-b");
   ASSERT_NE(b, nullptr);
   EXPECT_TRUE(b->admin);
+  EXPECT_EQ(b->budget, Pico{12'500'000'000'000});
+  EXPECT_EQ(b->budget_from_us, 1'796'083'200'000'000);
+  EXPECT_FALSE(a->budget);
   EXPECT_TRUE(b->AllowsModel("anything"));
 }
 
@@ -79,6 +83,9 @@ TEST(ApiKeys, RefusesBadFilesWithoutNamingSecrets) {
            R"({"keys":[{"name":"a","key":"hunter2","nmae":1}]})",
            R"({"keys":[{"name":"a","key":"hunter2","admin":"yes"}]})",
            R"({"keys":[{"name":"a","key":"hunter2","max_concurrent_requests":-1}]})",
+           R"({"keys":[{"name":"a","key":"hunter2","budget":12.5}]})",
+           R"({"keys":[{"name":"a","key":"hunter2","budget":"-1"}]})",
+           R"({"keys":[{"name":"a","key":"hunter2","budget":"1","budget_from":"today"}]})",
            R"({"keys":[{"name":"a","key":"hunter2"},{"name":"a","key":"other"}]})",
        }) {
     const auto keys = ApiKeys::Load(WriteFile(text), {});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,38 @@ TEST(CompletionsResponseTest, ChoicesOfSeveralPromptsAreNumberedThroughAndUsageI
   EXPECT_EQ(usage.at("completion_tokens").as_int64(), 8);
   EXPECT_EQ(answer.chunks.back().at("usage"), usage);
   EXPECT_TRUE(answer.chunks.back().at("choices").as_array().empty());
+}
+
+TEST(CompletionsResponseTest, TheLikeliestOfSeveralChoicesAreTheAnswer) {
+  CompletionsResponseOptions options = Options("p");
+  options.prompts.push_back({0, 7, 8});
+  options.choices_per_prompt = 3;
+  options.answers_per_prompt = 2;
+  CompletionsResponse response(testing::ReleasedTokenizer(), options);
+  // Sums would prefer short answers: the second of each prompt has the best mean.
+  const std::vector<std::vector<float>> logprobs = {{-2}, {-1, -1, -1},       {NAN},
+                                                    {-3}, {-1.5, -1.5, -1.5}, {-2, -2}};
+  std::vector<std::string> chunks;
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    TokenEvent event;
+    for (const float logprob : logprobs[i]) {
+      event.ids.push_back(
+          testing::Encode(testing::ReleasedTokenizer(), std::string(1, static_cast<char>('a' + i)))
+              .front());
+      event.logprobs.emplace_back().logprob = logprob;
+    }
+    event.finish = FinishReason::kLength;
+    response.OnEvent(static_cast<int32_t>(i), event, &chunks);
+  }
+  ASSERT_TRUE(response.done());
+  const json::value body = json::parse(response.Body(nullptr));
+  std::vector<std::string> texts;
+  for (const json::value& choice : body.at("choices").as_array()) {
+    EXPECT_EQ(choice.at("index").as_int64(), static_cast<int64_t>(texts.size()));
+    EXPECT_TRUE(choice.at("logprobs").is_null());
+    texts.emplace_back(choice.at("text").as_string());
+  }
+  EXPECT_EQ(texts, (std::vector<std::string>{"bbb", "a", "eee", "ff"}));
 }
 
 TEST(CompletionsResponseTest, LogprobListsAreParallelAndStreamLikeTheBody) {
