@@ -23,7 +23,7 @@ class Tokenizer;
 // ambiguous or long counted ones a token may take more than all before it.
 struct MatchAllowance {
   int64_t base_us = 2'000'000;  // as much as a compilation
-  int64_t token_us = 5'000;     // a small part of a step of a model that is worth serving
+  int64_t token_us = 2'000;     // a small part of a step of a model that is worth serving
 };
 
 class TokenConstraint {

@@ -232,7 +232,9 @@ Status GrammarLibrary::TryMasks(std::shared_ptr<const CompiledGrammar> grammar) 
   // Of the legal tokens the last one: it is long, so that the fixed text of a call is soon passed.
   constexpr int kNumTokens = 32;
   std::vector<uint32_t> mask(GrammarMaskWords(grammar->vocab_size()));
-  GrammarCursor cursor(std::move(grammar), {});
+  // The library wants an end; where nothing but it is legal the output is over.
+  constexpr int32_t kAnyEnd = 0;
+  GrammarCursor cursor(std::move(grammar), {kAnyEnd});
   for (int i = 0; i < kNumTokens && !cursor.IsTerminated(); ++i) {
     DI_RETURN_IF_ERROR(cursor.FillMask(mask));
     const auto word = std::find_if(mask.rbegin(), mask.rend(), [](uint32_t w) { return w != 0; });
