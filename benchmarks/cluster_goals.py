@@ -31,6 +31,7 @@ def parse():
     parser.add_argument("--only", default="", help="names of measurements, comma-separated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--aborts", type=int, default=200)
+    parser.add_argument("--storm", type=float, default=120, help="seconds of aborts")
     parser.add_argument("--outage", type=float, default=30, help="seconds without a registry")
     parser.add_argument("--json", default="")
     return parser.parse_args()
@@ -44,8 +45,8 @@ import cluster_support
 import support
 from cluster_support import Cluster, Stream, payload, wait_for
 
-TWO_OF_EACH = ("--prefill", "2", "--decode", "2", "--gateway-flag=--log-format=json",
-               "--gateway-flag=--log-level=debug")
+DEBUG_LOG = ("--gateway-flag=--log-format=json", "--gateway-flag=--log-level=debug")
+TWO_OF_EACH = ("--prefill", "2", "--decode", "2", *DEBUG_LOG)
 STREAMS = 6
 
 
@@ -220,6 +221,44 @@ def measure_aborts(rows):
         1e3 * times[int(len(times) * 0.99)], 1e3 * statistics.median(times))))
 
 
+ABORT_CLIENTS = 8
+
+
+def measure_abort_storm(rows):
+    """As many aborts as a few clients manage in the given time, at every moment of a request."""
+    import http.client
+    import random
+    counts = [0] * ABORT_CLIENTS
+    with Cluster(*TWO_OF_EACH) as cluster:
+        end = time.time() + OPTIONS.storm
+
+        def keep_aborting(number):
+            draw = random.Random(number)
+            while time.time() < end:
+                connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
+                connection.request("POST", "/v1/completions", json.dumps(payload(draw.randrange(8))),
+                                   {"Content-Type": "application/json"})
+                if draw.random() < 0.3:
+                    connection.getresponse().readline()
+                time.sleep(draw.random() * 0.01)
+                connection.close()
+                counts[number] += 1
+        clients = [threading.Thread(target=keep_aborting, args=(i,)) for i in range(ABORT_CLIENTS)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        last = time.time()
+        wait_for(lambda: nothing_held(cluster))
+        clean = time.time() - last
+        held = sum(w["hand_offs"]["tickets_granted"] for w in cluster.status())
+        wrong = check(start(cluster.port))
+    rows.append(("1", "{:,} aborts by {} clients in {:.0f} s ({:,} states on their way): nothing is held"
+                 " after the last".format(sum(counts), ABORT_CLIENTS, OPTIONS.storm, held),
+                 "2 s", "%.2f s" % clean))
+    rows.append(("1", "requests after them that failed", "0", wrong))
+
+
 def measure_gateway_killed(rows):
     import fault_matrix_test as matrix
     name = "goals"
@@ -315,23 +354,33 @@ def spread(values):
     return ordered[int(len(ordered) * 0.9)] / statistics.median(ordered)
 
 
+def fresh(number, words):
+    """A prompt of which no cache holds anything."""
+    return "%d:" % number + " word" * words
+
+
 def measure_burst(rows):
-    with Cluster(*TWO_OF_EACH) as cluster:
-        body = dict(payload(0), prompt="word " * 600 + "end", max_tokens=20)
-        streams = [TimedStream(cluster.port, body) for _ in range(40)]
-        for stream in streams:
-            stream.join()
-        time.sleep(1.2)  # reports bring the times of steps once a second
-        status, busiest = cluster.status(), cluster.busiest()
-    for role in ("prefill", "decode"):
-        rows.append(("10", "the same burst: time in steps of the busiest %s worker over the mean"
-                     % role, "1.05", "%.3f" % busiest[role]))
-    rows.append(("10", "spread over its requests, 90 % over 50 %: time per token", "-", "%.2f"
-                 % spread([(s.times[-1] - s.times[0]) / (s.events - 1) for s in streams])))
-    for role, what in (("prefill", "committed"), ("decode", "tickets_granted")):
-        counts = [w["hand_offs"][what] for w in status if w["role"] == role]
-        rows.append(("10", "burst of 40 equal requests: difference between %s workers" % role, "1",
-                     max(counts) - min(counts)))
+    # Of prompts alone each prefill worker has a core; with answers four workers share two.
+    for what, tokens in (("prompts", 1), ("requests", 20)):
+        with Cluster(*TWO_OF_EACH) as cluster:
+            streams = [TimedStream(cluster.port, dict(payload(0), prompt=fresh(i, 600),
+                                                      max_tokens=tokens)) for i in range(40)]
+            for stream in streams:
+                stream.join()
+            time.sleep(1.2)  # reports bring the times of steps once a second
+            status, shares = cluster.status(), cluster.busiest()
+        for role, count in (("prefill", "committed"), ("decode", "tickets_granted")):
+            if tokens == 1 and role == "decode":
+                continue
+            rows.append(("10", "burst of 40 equal %s: time in steps of the busiest %s worker over"
+                         " the mean" % (what, role), "1.05", "%.3f" % shares[role]))
+            counts = [w["hand_offs"][count] for w in status if w["role"] == role]
+            rows.append(("10", "burst of 40 equal %s: difference between %s workers" % (what, role),
+                         "1", max(counts) - min(counts)))
+        if tokens > 1:
+            rows.append(("10", "spread over its requests, 90 % over 50 %: time per token", "-",
+                         "%.2f" % spread([(s.times[-1] - s.times[0]) / (s.events - 1)
+                                          for s in streams])))
 
 
 def measure_router(rows):
@@ -344,91 +393,96 @@ def measure_router(rows):
                          "{:,}".format(int(match.group(2)))))
 
 
-def first_token_ms(port, count):
+def first_token_ms(port, seed, count=40):
     """Times to the first token of requests one after the other."""
     times = []
     for i in range(count):
-        stream = TimedStream(port, dict(payload(0), prompt="word " * 200 + str(i), max_tokens=4))
+        stream = TimedStream(port, dict(payload(0), prompt=fresh(seed + i, 200), max_tokens=4))
         stream.join()
         times.append(1e3 * (stream.times[0] - stream.begin))
     return times
 
 
+def percentiles(times):
+    return statistics.median(times), sorted(times)[int(len(times) * 0.99)]
+
+
 def measure_classes(rows):
-    batch = dict(payload(1), prompt="word " * 400, max_tokens=60, service_tier="batch")
-    done = []
+    import itertools
+    numbers = itertools.count(10000)
+    for what, shape in (("two of each on two cores", TWO_OF_EACH),
+                        ("one of each, a core a worker", ("--prefill", "1", "--decode", "1",
+                                                          *DEBUG_LOG))):
+        done = []
 
-    def keep_busy(port, stop):
-        while not stop.is_set():
-            stream = Stream(port, batch)
-            stream.join()
-            done.append(stream.error)
+        def keep_busy(port, stop, done=done):
+            while not stop.is_set():
+                stream = Stream(port, dict(payload(1), prompt=fresh(next(numbers), 400),
+                                           max_tokens=60, service_tier="batch"))
+                stream.join()
+                done.append(stream.error)
 
-    def percentile(times):
-        return statistics.median(times), sorted(times)[int(len(times) * 0.99)]
-    with Cluster(*TWO_OF_EACH) as cluster:
-        alone = percentile(first_token_ms(cluster.port, 40))
-        stop = threading.Event()
-        load = [threading.Thread(target=keep_busy, args=(cluster.port, stop)) for _ in range(12)]
-        for thread in load:
-            thread.start()
-        time.sleep(2)
-        beside = percentile(first_token_ms(cluster.port, 40))
-        stop.set()
-        for thread in load:
-            thread.join()
-        import http.client
-        connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=60)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
-    rows.append(("17", "first token alone, P50 and P99", "-", "%.0f, %.0f ms" % alone))
-    rows.append(("17", "beside 12 batch clients, P50 and P99", "+ 5 %", "%.0f, %.0f ms" % beside))
-    rows.append(("17", "batch answers meanwhile (failed)", "-", "%d (%d)" % (
-        len(done), sum(e is not None for e in done))))
-
-    def total(name):
-        return sum(float(line.split()[-1]) for line in text.splitlines()
-                   if line.startswith("deepinfer:" + name))
-    for what, name, bound in FORECASTS:
-        rows.append(("16", "prediction of a %s, mean error beside batch work" % what, bound,
-                     "%.1f %%" % (100 * total(name + "_sum") / max(1, total(name + "_count")))))
-
-
-FORECASTS = (("first token", "gateway_ttft_forecast_error", "5 %"),
-             ("time per token", "gateway_tpot_forecast_error", "3 %"),
-             ("step", "step_prediction_error", "-"))
+        with Cluster(*shape) as cluster:
+            alone = percentiles(first_token_ms(cluster.port, 1000))
+            stop = threading.Event()
+            load = [threading.Thread(target=keep_busy, args=(cluster.port, stop))
+                    for _ in range(12)]
+            for thread in load:
+                thread.start()
+            time.sleep(2)
+            before = len(done)
+            begin = time.time()
+            beside = percentiles(first_token_ms(cluster.port, 2000))
+            rate = (len(done) - before) / (time.time() - begin)
+            stop.set()
+            for thread in load:
+                thread.join()
+            forecasts = gateway_events(cluster, "request.forecast")
+        rows.append(("17", "%s: first token alone, P50 and P99" % what, "-", "%.0f, %.0f ms" % alone))
+        rows.append(("17", "%s: beside 12 batch clients, P50 and P99" % what, "+ 5 %",
+                     "%.0f, %.0f ms" % beside))
+        rows.append(("17", "%s: batch answers a second meanwhile (failed of all)" % what, "-",
+                     "%.1f (%d of %d)" % (rate, sum(e is not None for e in done), len(done))))
+        for name, token, bound in (("ttft", "first token", "5 %"), ("tpot", "time per token", "3 %")):
+            rows.append(("16", "%s: error of the predicted %s, batch work included" % (what, token),
+                         bound, "%.1f %%" % (100 * errors_of(forecasts, name,
+                                                             name + "_forecast")[0])))
 
 
-def forecast_errors(port, load):
-    """What the load adds to the sums of errors, as mean error by name."""
-    def sums():
-        return {name: (cluster_support.metric(port, name + "_sum"),
-                       cluster_support.metric(port, name + "_count"))
-                for _, name, _ in FORECASTS}
-    before = sums()
-    load()
-    time.sleep(1.2)  # workers tell of their steps once a second
-    after = sums()
-    return {name: (after[name][0] - before[name][0])
-            / max(1, after[name][1] - before[name][1]) for name in after}
+def errors_of(forecasts, what, name):
+    """Mean error and mean signed error of a forecast, as shares of what was measured."""
+    signed = [f[name] / f[what] - 1 for f in forecasts if f[what] > 0]
+    return statistics.mean([abs(e) for e in signed]), statistics.mean(signed)
+
+
+def ask_alone(cluster, words, seed):
+    """One request after the other; what the gateway expected of them and what came."""
+    before = len(gateway_events(cluster, "request.forecast"))
+    for i, number in enumerate(words):
+        TimedStream(cluster.port, dict(payload(0), prompt=fresh(seed + i, number),
+                                       max_tokens=40)).join()
+    wait_for(lambda: len(gateway_events(cluster, "request.forecast")) >= before + len(words))
+    return gateway_events(cluster, "request.forecast")[before:]
 
 
 def measure_forecasts(rows):
     """A core for each worker and one request after the other: what is left is the rule's own."""
-    with Cluster("--prefill", "1", "--decode", "1") as cluster:
-        def ask(count, seed):
-            import random
-            draw = random.Random(seed)
-            for i in range(count):
-                words = draw.choice((50, 100, 200, 400))
-                body = dict(payload(0), prompt="word " * words + str(seed + i), max_tokens=40)
-                TimedStream(cluster.port, body).join()
-        ask(60, 1000)
-        errors = forecast_errors(cluster.port, lambda: ask(60, 2000))
-    for what, name, bound in FORECASTS:
-        rows.append(("16", "one request at a time, a core a worker: mean error of the predicted "
-                     + what, bound, "%.1f %%" % (100 * errors[name])))
+    import random
+    draw = random.Random(1)
+    for drafts, flags in (("", ()), (" without drafts", ("--worker-flag=--spec=off",))):
+        with Cluster("--prefill", "1", "--decode", "1", *DEBUG_LOG, *flags) as cluster:
+            ask_alone(cluster, [draw.choice((50, 100, 200, 400)) for _ in range(60)], 1000)
+            asked = ask_alone(cluster, [draw.choice((50, 100, 200, 400)) for _ in range(60)], 2000)
+            equal = ask_alone(cluster, [200] * 30, 3000)
+        for what, name, bound in (("first token", "ttft", "5 %"), ("time per token", "tpot", "3 %")):
+            error, bias = errors_of(asked, name, name + "_forecast")
+            raw, raw_bias = errors_of(asked, name, name + "_by_costs")
+            usual = statistics.median(f[name] for f in equal)
+            noise = statistics.mean([abs(usual - f[name]) / f[name] for f in equal])
+            rows.append(("16", "one request at a time, a core a worker%s: error of the predicted %s"
+                         " (bias; by costs alone; of the median of equal prompts)" % (drafts, what),
+                         bound, "%.1f %% (%+.1f; %.1f, %+.1f; %.1f)" % tuple(
+                             100 * x for x in (error, bias, raw, raw_bias, noise))))
 
 
 def measure_corruption(rows):
@@ -488,7 +542,7 @@ def measure_bad_requests(rows):
 
 
 MEASUREMENTS = {
-    "aborts": measure_aborts, "prefill": measure_prefill_killed, "decode": measure_decode_killed,
+    "aborts": measure_aborts, "storm": measure_abort_storm, "prefill": measure_prefill_killed, "decode": measure_decode_killed,
     "gateway": measure_gateway_killed, "registry": measure_registry, "hang": measure_hang,
     "partition": measure_partition,
     "drain": measure_drain, "restart": measure_restart, "burst": measure_burst,
