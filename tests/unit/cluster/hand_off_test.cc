@@ -248,6 +248,13 @@ TEST_F(HandOffTest, APromptThatStillRunsLeavesHalfOfTheMemoryToOthers) {
   ExpectNothingHeld();
 }
 
+TEST(Handshake, TheNamespaceOfBlockKeysIsTold) {
+  WorkerInfo info;
+  EXPECT_FALSE(InfoOfHello(MakeHello(1, "all", info)).kv_namespace);
+  info.kv_namespace = Sha256("blocks");
+  EXPECT_EQ(InfoOfHello(MakeHello(1, "all", info)).kv_namespace, info.kv_namespace);
+}
+
 TEST(Handshake, WorkersWithAnotherDecoderTailDoNotPair) {
   WorkerInfo own, other;
   other.full_decoder_tail = true;
