@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "cli/io.h"
 #include "engine/kv_namespace.h"
-#include "kvcache/store_folders.h"
+#include "kvcache/store_secret.h"
 #include "model/weights_fingerprint.h"
 
 namespace deepinfer {

@@ -18,6 +18,7 @@
 #include "cli/progress_line.h"
 #include "kvcache/store_folders.h"
 #include "kvcache/store_inspector.h"
+#include "kvcache/store_secret.h"
 #include "server/replay_folder.h"
 
 namespace deepinfer {

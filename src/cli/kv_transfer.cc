@@ -12,7 +12,7 @@
 #include "kvcache/keys.h"
 #include "kvcache/pinning.h"
 #include "kvcache/store_export.h"
-#include "kvcache/store_folders.h"
+#include "kvcache/store_secret.h"
 
 namespace deepinfer {
 namespace {

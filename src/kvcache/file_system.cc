@@ -33,4 +33,24 @@ Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::strin
   return bytes;
 }
 
+Status ReplaceFile(FileSystem* files, const std::string& path, std::span<const std::byte> bytes,
+                   OpenMode mode) {
+  const std::string next = path + ".new";
+  // A crash may have left one.
+  if (const Status removed = files->Remove(next);
+      !removed.ok() && removed.code() != StatusCode::kNotFound) {
+    return removed;
+  }
+  {
+    DI_ASSIGN_OR_RETURN(const auto file, files->Open(next, mode, false));
+    DI_RETURN_IF_ERROR(file->WriteAt(bytes, 0));
+    DI_RETURN_IF_ERROR(file->SyncData());
+  }
+  DI_RETURN_IF_ERROR(files->Rename(next, path));
+  const size_t slash = path.rfind('/');
+  return files->SyncDirectory(slash == std::string::npos ? "."
+                              : slash == 0               ? "/"
+                                                         : path.substr(0, slash));
+}
+
 }  // namespace deepinfer

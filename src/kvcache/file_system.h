@@ -84,6 +84,10 @@ std::unique_ptr<FileSystem> MakePosixFileSystem();
 // The whole file. At most max_bytes, else data_corruption.
 Result<std::vector<std::byte>> ReadWholeFile(FileSystem* files, const std::string& path,
                                              int64_t max_bytes);
+// Puts the bytes in the place of the file: whatever happens, there is the old one or the new one as
+// a whole. mode: kCreate or kCreatePrivate. One process at a time.
+Status ReplaceFile(FileSystem* files, const std::string& path, std::span<const std::byte> bytes,
+                   OpenMode mode);
 // What a read returned is believed to be wrong, or to be the end of a file, only after so many.
 inline constexpr int kReadTries = 3;
 

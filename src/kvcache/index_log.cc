@@ -115,18 +115,8 @@ Status IndexLog::AppendSegmentOp(IndexOp op, uint32_t segment_number) {
 
 Status ReplaceIndexLog(FileSystem* files, const std::string& folder) {
   DI_ASSIGN_OR_RETURN(const LogContent log, ReadIndexLog(files, folder));
-  const std::string path = LogPath(folder) + ".new";
-  if (const Status removed = files->Remove(path);
-      !removed.ok() && removed.code() != StatusCode::kNotFound) {
-    return removed;
-  }
-  {
-    DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, OpenMode::kCreate, false));
-    DI_RETURN_IF_ERROR(file->WriteAt(std::as_bytes(std::span(log.entries)), 0));
-    DI_RETURN_IF_ERROR(file->SyncData());
-  }
-  DI_RETURN_IF_ERROR(files->Rename(path, LogPath(folder)));
-  return files->SyncDirectory(folder);
+  return ReplaceFile(files, LogPath(folder), std::as_bytes(std::span(log.entries)),
+                     OpenMode::kCreate);
 }
 
 IndexEntry EraseKeyEntry(const BlockKey& key, int64_t unix_ns) {

@@ -12,14 +12,20 @@ namespace deepinfer {
 namespace {
 
 constexpr int64_t kMaxTextBytes = 65'536;
+constexpr size_t kNamespaceDigits = 16;
 constexpr size_t kEpochDigits = 16;
 constexpr std::string_view kAdopted = ".adopted-by-";
 
-Status WriteNewFile(FileSystem* files, const std::string& path, OpenMode mode,
-                    std::span<const std::byte> bytes) {
-  DI_ASSIGN_OR_RETURN(const auto file, files->Open(path, mode, false));
-  DI_RETURN_IF_ERROR(file->WriteAt(bytes, 0));
-  return file->SyncData();
+// Whether ns.toml says so; false when there is none, or one whose bytes were not synced when the
+// power went and which says nothing. data_corruption when it says something else.
+Result<bool> BeginsWith(FileSystem* files, const std::string& path, const std::string& line) {
+  const auto found = ReadWholeFile(files, path, kMaxTextBytes);
+  if (found.status().code() == StatusCode::kNotFound) return false;
+  DI_RETURN_IF_ERROR(found.status());
+  const std::string_view content(reinterpret_cast<const char*>(found->data()), found->size());
+  if (content.starts_with(line)) return true;
+  if (content.find_first_not_of('\0') == std::string_view::npos) return false;
+  return DataCorruption(path + " is of another namespace");
 }
 
 }  // namespace
@@ -31,7 +37,12 @@ Status FillRandom(std::span<uint8_t> bytes) {
 }
 
 std::string NamespaceFolder(const std::string& root, const Sha256Digest& namespace_id) {
-  return root + "/v1/" + BlockKey{namespace_id}.Hex().substr(0, 16);
+  return root + "/v1/" + BlockKey{namespace_id}.Hex().substr(0, kNamespaceDigits);
+}
+
+bool IsNamespaceFolderName(std::string_view name) {
+  return name.size() == kNamespaceDigits &&
+         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 Status PrepareNamespace(FileSystem* files, const std::string& root,
@@ -40,21 +51,17 @@ Status PrepareNamespace(FileSystem* files, const std::string& root,
   for (const std::string& path : {root, root + "/v1", folder}) {
     if (const auto made = files->MakeDirectory(path); !made.ok()) return made.status();
   }
-  const std::string first_line = fmt::format("namespace = \"{}\"\n", BlockKey{namespace_id}.Hex());
   const std::string path = folder + "/ns.toml";
-  auto found = ReadWholeFile(files, path, kMaxTextBytes);
-  // An empty file is one whose writer died: it says nothing, so it is written again.
-  if (found.status().code() == StatusCode::kNotFound || (found.ok() && found->empty())) {
-    const std::string content = first_line + text;
-    return WriteNewFile(files, path, OpenMode::kCreateOrOpen,
-                        std::as_bytes(std::span(content.data(), content.size())));
-  }
-  DI_RETURN_IF_ERROR(found.status());
-  const std::string_view content(reinterpret_cast<const char*>(found->data()), found->size());
-  if (!content.starts_with(first_line)) {
-    return DataCorruption(path + " is of another namespace");
-  }
-  return OkStatus();
+  const std::string first_line = fmt::format("namespace = \"{}\"\n", BlockKey{namespace_id}.Hex());
+  DI_ASSIGN_OR_RETURN(const bool is_named, BeginsWith(files, path, first_line));
+  if (is_named) return OkStatus();
+  const std::string content = first_line + text;
+  const Status written = ReplaceFile(
+      files, path, std::as_bytes(std::span(content.data(), content.size())), OpenMode::kCreate);
+  if (written.ok()) return OkStatus();
+  // Another process that shares the root writes the same.
+  const auto is_named_now = BeginsWith(files, path, first_line);
+  return is_named_now.ok() && *is_named_now ? OkStatus() : written;
 }
 
 std::string EpochFolderName(const std::string& node, uint64_t epoch) {
@@ -100,36 +107,6 @@ Result<uint64_t> RandomEpoch() {
   uint64_t epoch;
   std::memcpy(&epoch, bytes.data(), sizeof(epoch));
   return epoch;
-}
-
-Result<std::array<uint8_t, 32>> RandomSecret() {
-  std::array<uint8_t, 32> secret{};
-  DI_RETURN_IF_ERROR(FillRandom(secret));
-  return secret;
-}
-
-Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std::string& root) {
-  for (const std::string& path : {root, root + "/v1"}) {
-    if (const auto made = files->MakeDirectory(path); !made.ok()) return made.status();
-  }
-  const std::string path = root + "/v1/secret";
-  std::array<uint8_t, 32> secret{};
-  auto found = ReadWholeFile(files, path, kMaxTextBytes);
-  if (found.status().code() == StatusCode::kNotFound) {
-    DI_ASSIGN_OR_RETURN(secret, RandomSecret());
-    DI_RETURN_IF_ERROR(
-        WriteNewFile(files, path, OpenMode::kCreatePrivate, std::as_bytes(std::span(secret))));
-    return secret;
-  }
-  DI_RETURN_IF_ERROR(found.status());
-  if (found->size() != secret.size()) return DataCorruption(path + " is not 32 bytes");
-  // It has no checksum, and a wrong one would name other tenants.
-  if (const auto again = ReadWholeFile(files, path, kMaxTextBytes);
-      !again.ok() || *again != *found) {
-    return Unavailable(path + " reads differently each time");
-  }
-  std::memcpy(secret.data(), found->data(), secret.size());
-  return secret;
 }
 
 }  // namespace deepinfer

@@ -1,5 +1,4 @@
-// Names below the root of a store, the checks when one is opened, and its secret (kv_format.md
-// §15).
+// Names below the root of a store, the checks when one is opened (kv_format.md §15).
 // Thread rule: pure functions on the file system.
 #pragma once
 
@@ -18,6 +17,7 @@ namespace deepinfer {
 
 // <root>/v1/<first 16 hex digits of the namespace>.
 std::string NamespaceFolder(const std::string& root, const Sha256Digest& namespace_id);
+bool IsNamespaceFolderName(std::string_view name);
 
 // Makes root, v1 and the namespace's folder with its ns.toml, or checks that the ns.toml there is
 // of the same namespace. text: further lines for people.
@@ -47,11 +47,5 @@ Status FillRandom(std::span<uint8_t> bytes);
 
 // A new random number from the system, for epochs.
 Result<uint64_t> RandomEpoch();
-
-// New ones, for keys that need not outlive the process.
-Result<std::array<uint8_t, 32>> RandomSecret();
-
-// The 32 bytes of <root>/v1/secret, made on first use. Whoever has it can compute keys.
-Result<std::array<uint8_t, 32>> LoadOrCreateSecret(FileSystem* files, const std::string& root);
 
 }  // namespace deepinfer

@@ -127,29 +127,16 @@ Status TenantKeys::Write() {
   for (const auto& [tag, key] : keys_) {
     text += fmt::format("{:016x} {}\n", tag, key ? BlockKey{*key}.Hex() : std::string(kDestroyed));
   }
-  const std::string next = path_ + ".new";
-  if (const Status removed = files_->Remove(next);
-      !removed.ok() && removed.code() != StatusCode::kNotFound) {
-    return removed;
-  }
-  {
-    DI_ASSIGN_OR_RETURN(const auto file, files_->Open(next, OpenMode::kCreatePrivate, false));
-    DI_RETURN_IF_ERROR(file->WriteAt(std::as_bytes(std::span(text)), 0));
-    DI_RETURN_IF_ERROR(file->SyncData());
-  }
   const auto old = files_->Open(path_, OpenMode::kReadWrite, false);
-  DI_RETURN_IF_ERROR(files_->Rename(next, path_));
-  const size_t slash = path_.rfind('/');
-  const Status synced = files_->SyncDirectory(slash == std::string::npos ? "."
-                                              : slash == 0               ? "/"
-                                                                         : path_.substr(0, slash));
+  DI_RETURN_IF_ERROR(
+      ReplaceFile(files_, path_, std::as_bytes(std::span(text)), OpenMode::kCreatePrivate));
   if (old.ok()) {
     if (const auto size = (*old)->Size(); size.ok() && *size > 0) {
       const std::vector<std::byte> zeros(static_cast<size_t>(*size));
       if ((*old)->WriteAt(zeros, 0).ok()) (void)(*old)->SyncData();
     }
   }
-  return synced;
+  return OkStatus();
 }
 
 }  // namespace deepinfer

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "kvcache/segment_file.h"
-#include "kvcache/store_folders.h"
+#include "kvcache/store_secret.h"
 #include "kvcache/tenant_keys.h"
 #include "support/kv_store_fixture.h"
 #include "support/wait_until.h"
