@@ -19,12 +19,36 @@ constexpr size_t kMaxFullPercent = 88;
 // A table that has just grown is 76 % full and takes 31.4 bytes an entry.
 constexpr size_t kGrowPercent = 115;
 constexpr size_t kFirstSlots = 16;
+constexpr size_t kCacheLineBytes = 64;
 
 uint64_t KeyWord(const BlockKey& key, size_t word) {
   uint64_t value;
   std::memcpy(&value, key.bytes.data() + word * sizeof(value), sizeof(value));
   return value;
 }
+
+// Counts blocks, neighbours of one tenant and class at once.
+class CountRun {
+ public:
+  explicit CountRun(TenantCounts* counts) : counts_(counts) {}
+  ~CountRun() { counts_->Add(tenant_, retention_, blocks_); }
+
+  void Add(uint16_t tenant, RetentionClass retention) {
+    if (tenant != tenant_ || retention != retention_) {
+      counts_->Add(tenant_, retention_, blocks_);
+      tenant_ = tenant;
+      retention_ = retention;
+      blocks_ = 0;
+    }
+    ++blocks_;
+  }
+
+ private:
+  TenantCounts* counts_;
+  uint16_t tenant_ = 0;
+  RetentionClass retention_ = RetentionClass::kBatch;
+  int64_t blocks_ = 0;
+};
 
 }  // namespace
 
@@ -141,7 +165,6 @@ bool BlockIndex::InsertInto(Shard* shard, const BlockKey& key, const IndexedBloc
   slot.touched_minute = block.touched_minute & 0xFFFFFF;
   slot.replay_gen = block.replay_gen;
   ++shard->count;
-  counts_.Add(block.tenant, block.retention, 1);
   return true;
 }
 
@@ -149,32 +172,56 @@ bool BlockIndex::Insert(const BlockKey& key, const IndexedBlock& block) {
   Shard& shard = ShardOf(key);
   const std::unique_lock lock(shard.mutex);
   MakeRoom(&shard, 1);
-  return InsertInto(&shard, key, block);
+  if (!InsertInto(&shard, key, block)) return false;
+  counts_.Add(block.tenant, block.retention, 1);
+  return true;
 }
 
+std::unique_lock<std::shared_mutex> BlockIndex::Prepare(Shard* shard,
+                                                        std::span<const KeyedBlock> blocks,
+                                                        std::span<const uint32_t> places) {
+  std::unique_lock lock(shard->mutex);
+  MakeRoom(shard, places.size());
+  for (const uint32_t place : places) {
+    const Slot* home = &shard->slots[HomeOf(*shard, KeyWord(blocks[place].key, 0))];
+    __builtin_prefetch(home, 1);
+    // A search goes on for a few slots.
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(home) + kCacheLineBytes, 1);
+  }
+  return lock;
+}
+
+// By shard, each locked once, and the memory of its places asked for while the shard before it is
+// filled: an index is far larger than any cache. Nothing else holds two locks, and these are taken
+// in order.
 std::vector<size_t> BlockIndex::InsertAll(std::span<const KeyedBlock> blocks) {
-  // By shard, each locked once, and the memory of all its places asked for before the first is
-  // looked at: an index is far larger than any cache.
   const auto shard_of = [](const KeyedBlock& b) { return KeyWord(b.key, 0) % kNumShards; };
   std::array<size_t, kNumShards + 1> begins{};
   for (const KeyedBlock& b : blocks) ++begins[shard_of(b) + 1];
   for (size_t i = 0; i < kNumShards; ++i) begins[i + 1] += begins[i];
-  std::vector<size_t> order(blocks.size());
+  std::vector<uint32_t> order(blocks.size());
   auto next = begins;
-  for (size_t i = 0; i < blocks.size(); ++i) order[next[shard_of(blocks[i])]++] = i;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    order[next[shard_of(blocks[i])]++] = static_cast<uint32_t>(i);
+  }
+  const auto places_of = [&](size_t shard) {
+    return std::span<const uint32_t>(order).subspan(begins[shard],
+                                                    begins[shard + 1] - begins[shard]);
+  };
 
   std::vector<size_t> refused;
+  CountRun run(&counts_);
+  auto prepared = Prepare(&(*shards_)[0], blocks, places_of(0));
   for (size_t i = 0; i < kNumShards; ++i) {
-    const auto group = std::span(order).subspan(begins[i], begins[i + 1] - begins[i]);
-    if (group.empty()) continue;
-    Shard& shard = (*shards_)[i];
-    const std::unique_lock lock(shard.mutex);
-    MakeRoom(&shard, group.size());
-    for (const size_t at : group) {
-      __builtin_prefetch(&shard.slots[HomeOf(shard, KeyWord(blocks[at].key, 0))], 1);
-    }
-    for (const size_t at : group) {
-      if (!InsertInto(&shard, blocks[at].key, blocks[at].block)) refused.push_back(at);
+    const auto lock = std::move(prepared);
+    if (i + 1 < kNumShards) prepared = Prepare(&(*shards_)[i + 1], blocks, places_of(i + 1));
+    for (const uint32_t at : places_of(i)) {
+      const IndexedBlock& block = blocks[at].block;
+      if (InsertInto(&(*shards_)[i], blocks[at].key, block)) {
+        run.Add(block.tenant, block.retention);
+      } else {
+        refused.push_back(at);
+      }
     }
   }
   return refused;

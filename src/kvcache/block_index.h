@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -138,8 +139,12 @@ class BlockIndex {
   static BlockLocation LocationOf(const Slot& slot) {
     return {static_cast<uint32_t>(slot.segment), static_cast<uint32_t>(slot.record)};
   }
-  // Into a shard with room, under its lock; false when the key is there.
-  bool InsertInto(Shard* shard, const BlockKey& key, const IndexedBlock& block);
+  // Into a shard with room, under its lock; false when the key is there. Not counted yet.
+  static bool InsertInto(Shard* shard, const BlockKey& key, const IndexedBlock& block);
+  // Locks the shard, makes room for the blocks at these places and asks for the memory of theirs.
+  static std::unique_lock<std::shared_mutex> Prepare(Shard* shard,
+                                                     std::span<const KeyedBlock> blocks,
+                                                     std::span<const uint32_t> places);
   // Makes room for so many more.
   static void MakeRoom(Shard* shard, size_t more);
   void RaiseClass(Slot* slot, RetentionClass at_least);

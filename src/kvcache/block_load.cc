@@ -1,5 +1,7 @@
 #include "kvcache/block_load.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -184,12 +186,14 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
     const size_t block = run.blocks[i];
     const BlockRequest& wanted = state->blocks[block];
     bool ok = read.ok() && *read >= (i + 1) * record_bytes;
+    bool keyless = false;
     const auto record = arrived->buffer.bytes().subspan(i * record_bytes, record_bytes);
     if (ok) {
       const RecordFault fault = Accept(wanted, record);
       ok = fault == RecordFault::kNone;
       // Nobody here can read it: room for one that can be read.
-      if (fault == RecordFault::kNoKey) context_->Forget(wanted.key, wanted.indexed);
+      keyless = fault == RecordFault::kNoKey;
+      if (keyless) context_->Forget(wanted.key, wanted.indexed);
     } else if (read.ok()) {
       Reject(wanted, RecordFault::kHeader);  // the file ends too early
     }
@@ -197,9 +201,9 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
       state->records[block] = record;
       ++context_->counters.loaded_blocks;
     } else {
-      state->failure[block] = read.ok() ? MissReason::kCorrupt
-                              : gone    ? MissReason::kAbsent
-                                        : MissReason::kIoError;
+      state->failure[block] = gone || keyless ? MissReason::kAbsent
+                              : read.ok()     ? MissReason::kCorrupt
+                                              : MissReason::kIoError;
     }
     state->status[block].store(ok ? BlockStatus::kVerified : BlockStatus::kFailed,
                                std::memory_order_release);
@@ -208,18 +212,23 @@ void BlockLoader::Arrived(KvLoad::State* state, KvLoad::Run* arrived, const Resu
 
 RecordFault BlockLoader::Accept(const BlockRequest& block, std::span<std::byte> record) {
   const KvBlockLayout& layout = context_->options.layout;
-  RecordFault fault = VerifyRecord(layout, record, block.key, block.block_number);
-  const RecordHeader header = HeaderOf(record);
-  if (fault == RecordFault::kNone && (header.flags & kRecordEncrypted) != 0) {
-    const auto key = context_->keys->Find(header.tenant_tag);
-    if (!key) {
-      ++context_->counters.keyless_blocks;
-      return RecordFault::kNoKey;
-    }
-    if (!DecryptRecord(layout, *key, record)) fault = RecordFault::kAuthentic;
+  const RecordFault fault = VerifyRecord(layout, record, block.key, block.block_number);
+  if (fault != RecordFault::kNone) {
+    Reject(block, fault);
+    return fault;
   }
-  if (fault != RecordFault::kNone) Reject(block, fault);
-  return fault;
+  const RecordHeader header = HeaderOf(record);
+  if ((header.flags & kRecordEncrypted) == 0) return RecordFault::kNone;
+  const auto key = context_->keys->Find(header.tenant_tag);
+  if (key && DecryptRecord(layout, *key, record)) return RecordFault::kNone;
+  // The checksums of what is stored agree: it is the key that is not the one it was written with.
+  // With the right one the block can be read again, so nothing on disk is touched.
+  if (context_->counters.keyless_blocks++ == 0) {
+    Log(LogLevel::kWarning, "kv.no_key_for_block",
+        {{"tenant_tag", fmt::format("{:016x}", header.tenant_tag)},
+         {"key", key ? "another one" : "none"}});
+  }
+  return RecordFault::kNoKey;
 }
 
 void BlockLoader::Reject(const BlockRequest& block, RecordFault fault) {

@@ -39,6 +39,7 @@ Result<int64_t> Eraser::Apply(const IndexEntry& erasure) {
   const std::vector<std::string> owned = janitor_->OwnedFolders();
   folders.insert(owned.begin(), owned.end());
   // Out of the index first: nothing may be served while the logs are written.
+  NoteForLoading(erasure);
   const int64_t erased = Forget(erasure, folders);
   RewriteOwned(erasure, folders);
   known_[IdentityOf(erasure)] = erasure;
@@ -49,6 +50,16 @@ Result<int64_t> Eraser::Apply(const IndexEntry& erasure) {
   }
   DI_RETURN_IF_ERROR(failure);
   return erased;
+}
+
+// Segments that are not loaded yet are entered without it.
+void Eraser::NoteForLoading(const IndexEntry& erasure) {
+  const std::lock_guard lock(context_->erased.mutex);
+  if (erasure.Is(IndexOp::kEraseKey)) {
+    context_->erased.keys.insert(erasure.key);
+  } else {
+    context_->erased.tenants.insert(erasure.tenant_tag);
+  }
 }
 
 Status Eraser::Say(const std::string& folder, const IndexEntry& erasure) {

@@ -55,6 +55,7 @@ class Eraser {
   }
 
   Result<int64_t> Apply(const IndexEntry& erasure);
+  void NoteForLoading(const IndexEntry& erasure);
   // Notes the erasure in the log of an owned folder, now or later.
   Status Say(const std::string& folder, const IndexEntry& erasure);
   // Takes what the erasure means out of the index, as far as it lies in these folders.

@@ -61,7 +61,7 @@ bool IndexEntry::IsIntact() const { return crc == CrcBefore(*this, offsetof(Inde
 
 bool IndexEntry::IsKnown() const {
   return op >= static_cast<uint8_t>(IndexOp::kAdd) &&
-         op <= static_cast<uint8_t>(IndexOp::kEraseTenant) && retention < kNumRetentionClasses;
+         op <= static_cast<uint8_t>(IndexOp::kRecordDropped) && retention < kNumRetentionClasses;
 }
 
 void FooterTrailer::Seal() { crc = CrcBefore(*this, offsetof(FooterTrailer, crc)); }

@@ -144,6 +144,7 @@ enum class IndexOp : uint8_t {
   kSegmentRemoved = 3,
   kEraseKey = 4,
   kEraseTenant = 5,
+  kRecordDropped = 6,
 };
 
 // One line of index.log and of a footer.

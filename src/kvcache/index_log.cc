@@ -137,6 +137,13 @@ IndexEntry EraseTenantEntry(uint64_t tenant_tag, int64_t unix_ns) {
   return entry;
 }
 
+IndexEntry DropEntry(const IndexEntry& added) {
+  IndexEntry entry = added;
+  entry.op = static_cast<uint8_t>(IndexOp::kRecordDropped);
+  entry.Seal();
+  return entry;
+}
+
 LogErasures::LogErasures(std::span<const IndexEntry> log) {
   for (const IndexEntry& entry : log) {
     if (entry.Is(IndexOp::kEraseKey)) keys_.insert(entry.key);

@@ -73,6 +73,8 @@ inline constexpr int64_t kErasureMemorySeconds = int64_t{8} * 24 * 3600;
 // An erasure: of a key, or of all blocks of a tenant. The time tells two erasures of one key apart.
 IndexEntry EraseKeyEntry(const BlockKey& key, int64_t unix_ns);
 IndexEntry EraseTenantEntry(uint64_t tenant_tag, int64_t unix_ns);
+// The record that `added` lists has left for good; the block may be stored again elsewhere.
+IndexEntry DropEntry(const IndexEntry& added);
 inline bool IsErasure(const IndexEntry& entry) {
   return entry.Is(IndexOp::kEraseKey) || entry.Is(IndexOp::kEraseTenant);
 }

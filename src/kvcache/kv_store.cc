@@ -82,7 +82,7 @@ Status KvStore::Begin() {
     if (folder + "/" + epoch.name != own) TakeOver(folder, epoch);
   }
   size_t segments = 0;
-  for (const FolderRecovery& recovery : recoveries_) segments += recovery.remaining();
+  for (const auto& recovery : recoveries_) segments += recovery->remaining();
   context_.index.Reserve(static_cast<int64_t>(segments) * options.layout.segment_capacity());
   return OkStatus();
 }
@@ -124,12 +124,12 @@ void KvStore::TakeOver(const std::string& namespace_folder, const EpochFolder& e
 }
 
 bool KvStore::Recover(const std::string& folder) {
-  FolderRecovery recovery(&context_, folder);
-  if (const Status status = recovery.Begin(); !status.ok()) {
+  auto recovery = std::make_unique<FolderRecovery>(&context_, folder, &context_.erased);
+  if (const Status status = recovery->Begin(); !status.ok()) {
     Log(LogLevel::kWarning, "kv.folder_unreadable", {{"path", folder}, {"status", status}});
     return status.code() == StatusCode::kNotFound;
   }
-  if (recovery.RemoveIfEmpty()) return true;
+  if (recovery->RemoveIfEmpty()) return true;
   janitor_.Own(folder);
   recoveries_.push_back(std::move(recovery));
   return true;
@@ -152,7 +152,7 @@ void KvStore::GiveFoldersUp() {
 
 bool KvStore::LoadNextSegment() {
   const auto drop_finished = [this] {
-    while (!recoveries_.empty() && recoveries_.back().remaining() == 0) recoveries_.pop_back();
+    while (!recoveries_.empty() && recoveries_.back()->remaining() == 0) recoveries_.pop_back();
   };
   drop_finished();
   // Folders that could not be read at the start have another chance at each round.
@@ -165,7 +165,7 @@ bool KvStore::LoadNextSegment() {
     if (recovery_us == 0) recovery_us = std::max<int64_t>(1, context_.clock->NowUs() - opened_us_);
     return false;
   }
-  if (const uint32_t id = recoveries_.back().LoadNext(); id != 0) janitor_.RewriteSoon(id);
+  if (const uint32_t id = recoveries_.back()->LoadNext(); id != 0) janitor_.RewriteSoon(id);
   return true;
 }
 

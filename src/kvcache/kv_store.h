@@ -155,7 +155,8 @@ class KvStore {
   StoreContext context_;
   const int64_t opened_us_;
   std::unique_ptr<FileLock> lock_;
-  std::vector<FolderRecovery> recoveries_;  // folders with segments still to be loaded
+  std::vector<std::unique_ptr<FolderRecovery>>
+      recoveries_;  // folders with segments still to be loaded
   std::vector<std::string> unread_folders_;
   BlockLoader loader_;
   std::unique_ptr<WriteBehind> writes_;

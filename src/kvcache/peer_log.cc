@@ -116,14 +116,19 @@ void PeerLog::Apply(const IndexEntry& entry) {
       info->path = path;
       if (info->state == SegmentState::kOpen) info->state = SegmentState::kSealed;
     });
+  } else if (entry.Is(IndexOp::kRecordDropped)) {
+    (void)context_->index.Erase(entry.key, {it->second, static_cast<uint32_t>(RecordOf(entry))});
   }
+}
+
+int64_t PeerLog::RecordOf(const IndexEntry& entry) const {
+  return (int64_t{entry.page} - 1) / context_->options.layout.record_pages();
 }
 
 void PeerLog::Add(const IndexEntry& entry) {
   const uint32_t id = SegmentOf(entry.segment_number);
   if (id == 0) return;
-  const int64_t record_pages = context_->options.layout.record_pages();
-  const int64_t record = (int64_t{entry.page} - 1) / record_pages;
+  const int64_t record = RecordOf(entry);
   if (entry.page == 0 || record >= context_->options.layout.segment_capacity()) return;
   IndexedBlock block;
   block.location = {id, static_cast<uint32_t>(record)};

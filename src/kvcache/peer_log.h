@@ -44,6 +44,7 @@ class PeerLog {
   bool IsPassedOver(int64_t gap_bytes);
   void Apply(const IndexEntry& entry);
   void Add(const IndexEntry& entry);
+  int64_t RecordOf(const IndexEntry& entry) const;
   // The table's number of a segment; 0 when it is gone or not ours to read.
   uint32_t SegmentOf(uint32_t number);
   uint32_t OpenSegment(uint32_t number);

@@ -40,8 +40,6 @@ std::string_view RecordFaultName(RecordFault fault) {
       return "trailer";
     case RecordFault::kNoKey:
       return "no key";
-    case RecordFault::kAuthentic:
-      return "authentication";
   }
   return "unknown";
 }

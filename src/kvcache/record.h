@@ -21,8 +21,7 @@ enum class RecordFault : uint8_t {
   kKey,      // of another block
   kSection,  // a section's table entry or checksum
   kTrailer,
-  kNoKey,      // encrypted, and its tenant's key is not here
-  kAuthentic,  // encrypted, and not with the tenant's key under this header
+  kNoKey,  // encrypted, and not with a key of its tenant that is here
 };
 std::string_view RecordFaultName(RecordFault fault);
 

@@ -16,6 +16,9 @@ namespace {
 
 // Pages of touch.log kept by a reader: far beyond a week of hours for a large store.
 constexpr int64_t kMaxTouchLogBytes = int64_t{4} << 30;
+// Enough that handing them over costs nothing beside reading them, few enough that they stay in the
+// caches until they are entered (150 kB of footer each).
+constexpr size_t kReadAheadSegments = 16;
 
 // Its writer died before it had written anything.
 bool IsBlank(FileSystem* files, const std::string& path) {
@@ -64,6 +67,8 @@ Status FolderRecovery::ReadLog() {
     if (entry.Is(IndexOp::kAdd)) {
       const auto it = open_adds_.empty() ? open_adds_.end() : open_adds_.find(entry.segment_number);
       if (it != open_adds_.end()) it->second.push_back(entry);
+    } else if (entry.Is(IndexOp::kRecordDropped)) {
+      dropped_.insert(LogPlace(entry.segment_number, entry.page));
     } else if (IsErasure(entry)) {
       any_erasure = true;
       keep_log_ = keep_log_ ||
@@ -103,16 +108,51 @@ void FolderRecovery::ReadTouches() {
 }
 
 uint32_t FolderRecovery::LoadNext() {
+  if (arrived_.empty()) Arrive();
+  NamedContent segment = std::move(arrived_.front());
+  arrived_.pop_front();
+  return Load(std::move(segment));
+}
+
+// Reading files and checking them takes as long as entering what they hold, so that the next ones
+// are read meanwhile.
+void FolderRecovery::Arrive() {
+  if (read_ahead_.valid()) {
+    arrived_ = read_ahead_.get();
+    num_read_ahead_ = 0;
+  } else {
+    // One alone: the newest segment is served first.
+    arrived_ = ReadAll(TakeNames(1));
+  }
+  if (!context_->options.background_threads || names_.empty()) return;
+  std::vector<std::string> next = TakeNames(kReadAheadSegments);
+  num_read_ahead_ = next.size();
+  read_ahead_ =
+      std::async(std::launch::async, [this, names = std::move(next)] { return ReadAll(names); });
+}
+
+std::vector<std::string> FolderRecovery::TakeNames(size_t most) {
   if (names_.empty()) {
     names_.swap(later_);
     --rounds_left_;
   }
-  const std::string name = std::move(names_.back());
-  names_.pop_back();
-  return Load(name);
+  std::vector<std::string> taken;
+  for (; !names_.empty() && taken.size() < most; names_.pop_back()) {
+    taken.push_back(std::move(names_.back()));
+  }
+  return taken;
 }
 
-Result<SegmentContent> FolderRecovery::Read(const std::string& path, uint64_t number) {
+std::deque<FolderRecovery::NamedContent> FolderRecovery::ReadAll(
+    const std::vector<std::string>& names) const {
+  std::deque<NamedContent> contents;
+  for (const std::string& name : names) contents.push_back({name, Read(name)});
+  return contents;
+}
+
+Result<SegmentContent> FolderRecovery::Read(const std::string& name) const {
+  const std::string path = folder_ + "/" + name;
+  const uint64_t number = ParseSegmentFileName(name)->number;
   const auto segment_number = static_cast<uint32_t>(number);
   const LoggedAdds logged = [&]() -> Result<std::vector<IndexEntry>> {
     const auto it = open_adds_.find(segment_number);
@@ -160,10 +200,10 @@ void FolderRecovery::GiveUp(const std::string& name, const Status& status) {
   }
 }
 
-uint32_t FolderRecovery::Load(const std::string& name) {
+uint32_t FolderRecovery::Load(NamedContent segment) {
+  const auto& [name, content] = segment;
   std::string path = folder_ + "/" + name;
   const uint64_t number = ParseSegmentFileName(name)->number;
-  auto content = Read(path, number);
   if (!content.ok()) {
     GiveUp(name, content.status());
     return 0;
@@ -237,15 +277,21 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
   const auto retention = static_cast<RetentionClass>(content.superblock.retention);
   const uint32_t touched_minute = StoreMinute(LatestTouchNs(content));
   bool any_erased = false;
-  std::vector<KeyedBlock> blocks;
-  blocks.reserve(content.entries.size());
+  size_t num_dropped = 0;
+  const std::lock_guard lock(erased_->mutex);
+  to_enter_.clear();
+  to_enter_.reserve(content.entries.size());
   std::optional<uint64_t> last_tag;
   uint16_t last_tenant = 0;
   for (size_t i = 0; i < content.entries.size(); ++i) {
     const IndexEntry& entry = content.entries[i];
     if (IsNameless(entry)) continue;
-    if (erasures_.Mean(entry)) {
+    if (erasures_.Mean(entry) || erased_->Means(entry)) {
       any_erased = true;
+      continue;
+    }
+    if (!dropped_.empty() && dropped_.contains(LogPlace(entry.segment_number, entry.page))) {
+      ++num_dropped;
       continue;
     }
     IndexedBlock block;
@@ -265,10 +311,10 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
       block.touched_minute = std::max(block.touched_minute, it->second.minute);
       block.touches = it->second.touches;
     }
-    blocks.push_back({entry.key, block});
+    to_enter_.push_back({entry.key, block});
   }
-  context_->EnterAll(blocks);
-  return any_erased;
+  context_->EnterAll(to_enter_);
+  return any_erased || 2 * num_dropped > content.entries.size();
 }
 
 }  // namespace deepinfer

@@ -208,7 +208,9 @@ bool SharedFolders::Adopt(const EpochFolder& folder) {
 Status SharedFolders::Finish(const std::string& base_name, const std::string& path) {
   // If its owner lives after all: it can still write through open files, but nobody reads that log.
   DI_RETURN_IF_ERROR(ReplaceIndexLog(context_->files, path));
-  FolderRecovery recovery(context_, path);
+  // What was erased meanwhile its log is told below.
+  ErasedSinceOpen nothing;
+  FolderRecovery recovery(context_, path, &nothing);
   DI_RETURN_IF_ERROR(recovery.Begin());
   janitor_->Own(path);
   if (!recovery.RemoveIfEmpty()) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -166,6 +167,19 @@ class TenantTable {
   std::vector<uint64_t> tags_{0};
 };
 
+// What was erased since the store was opened: segments that are loaded later may hold it, and what
+// was read of their logs before does not tell. Thread rule: any thread, under the mutex.
+struct ErasedSinceOpen {
+  bool Means(const IndexEntry& record) const {
+    return (!keys.empty() && keys.contains(record.key)) ||
+           (!tenants.empty() && tenants.contains(record.tenant_tag));
+  }
+
+  std::mutex mutex;  // held from the look at it until the blocks are in the index
+  std::unordered_set<BlockKey, BlockKeyHash> keys;
+  std::unordered_set<uint64_t> tenants;
+};
+
 struct StoreContext {
   StoreContext(const KvStoreOptions& o, FileSystem* f, const Clock* c, const WallClock* w)
       : options(o),
@@ -204,6 +218,7 @@ struct StoreContext {
   const WallClock* wall_clock;
   BlockIndex index;
   DepartedBlocks departed;
+  ErasedSinceOpen erased;
   SegmentTable segments;
   TenantTable tenants;
   QuotaBook quotas;

@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <random>
 #include <thread>
 
 #include "kvcache/segment_file.h"
-#include "kvcache/store_secret.h"
 #include "kvcache/tenant_keys.h"
 #include "support/kv_store_fixture.h"
 #include "support/wait_until.h"
@@ -309,29 +309,6 @@ TEST_F(KvStoreTest, ACalendarThatGoesBackOnlyDelaysExpiry) {
   EXPECT_EQ(LoadChain(1, 4), 4);
 }
 
-TEST_F(KvStoreTest, PressureRemovesTheLeastValuableSegmentsAndCountsBreaches) {
-  options.space_bytes = 10 * options.layout.segment_bytes();
-  options.low_water_free_share = 0.25;
-  options.high_water_free_share = 0.35;
-  Open();
-  for (uint32_t chain = 1; chain <= 8; ++chain) {
-    PublishChain(chain, 14);
-    store->Flush(true);
-    PassHours(1);
-  }
-  // Chain 1 is used again and again; the others never.
-  for (int use = 0; use < 20; ++use) {
-    store->Touch(NumberedKeys(1, 14), RetentionClass::kChat);
-    PassHours(1);
-  }
-  EXPECT_EQ(SegmentPaths().size(), 8u);
-  store->RunJanitor();
-  EXPECT_EQ(SegmentPaths().size(), 6u);
-  EXPECT_EQ(LoadChain(1, 14), 14);
-  EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)], 28);
-  EXPECT_EQ(store->Lookup(NumberedKeys(2, 1), 0).reason, MissReason::kEvictedEarly);
-}
-
 TEST_F(KvStoreTest, AnExpiredSegmentThatCannotBeReadIsTriedAgainAndLeavesNoEntryBehind) {
   PublishRequest request;
   request.tenant_tag = 7;
@@ -600,6 +577,21 @@ TEST_F(EncryptedStoreTest, WithoutTheKeyABlockIsAMiss) {
   EXPECT_EQ(store->counters().corrupt_records, 0);
 }
 
+TEST_F(EncryptedStoreTest, UnderAnotherKeyABlockIsAMissUntilItsOwnIsBack) {
+  const std::string right = options.key_file;
+  options.key_file = "/keys/another";
+  ASSERT_TRUE((*TenantKeys::Open(files.get(), options.key_file))->Create(7).ok());
+  Open();
+  for (int tries = 0; tries < 3; ++tries) EXPECT_EQ(LoadChain(1, 6), 0);
+  EXPECT_EQ(LoadChain(2, 6), 6);
+  EXPECT_GT(store->counters().keyless_blocks, 0);
+  EXPECT_EQ(store->counters().corrupt_records, 0);
+  EXPECT_EQ(store->counters().quarantined_segments, 0);
+  options.key_file = right;
+  Open();
+  EXPECT_EQ(LoadChain(1, 6), 6);
+}
+
 TEST_F(EncryptedStoreTest, CopiesAreEncryptedAgain) {
   PassHours(100);
   store->Touch(NumberedKeys(1, 6), RetentionClass::kBatch);
@@ -671,11 +663,31 @@ TEST_F(KvStoreTest, ABreakerStopsReadingAfterManyErrors) {
   EXPECT_EQ(store->Stats().tier_state, "on");
 }
 
-TEST_F(KvStoreTest, KeepsTheSecretBetweenStarts) {
-  const auto first = LoadOrCreateSecret(files.get(), "/kv");
-  const auto second = LoadOrCreateSecret(files.get(), "/kv");
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(*first, *second);
+TEST_F(KvStoreTest, WhatIsErasedWhileSegmentsAreLoadedDoesNotComeBack) {
+  PublishRequest tenant;
+  tenant.tenant_tag = 7;
+  PublishChain(1, 3);
+  PublishChain(2, 3, tenant);
+  PublishChain(3, 3);
+  store->Flush(true);
+  store.reset();
+  // Loading waits at the first segment until everything is erased.
+  std::promise<void> erased;
+  const std::shared_future<void> go_on = erased.get_future().share();
+  files->set_fault([go_on](const std::string& operation, const std::string& path) {
+    if (operation == "read" && path.ends_with(".seg")) go_on.wait();
+    return OkStatus();
+  });
+  options.background_threads = true;
+  Open();
+  EXPECT_TRUE(store->EraseKeys(NumberedKeys(1, 3)).ok());
+  EXPECT_TRUE(store->EraseTenant(7).ok());
+  erased.set_value();
+  SpinUntil("the index", [&] { return store->counters().recovery_us > 0; });
+  files->set_fault(nullptr);
+  EXPECT_EQ(LoadChain(1, 3), 0);
+  EXPECT_EQ(LoadChain(2, 3), 0);
+  EXPECT_EQ(LoadChain(3, 3), 3);
 }
 
 TEST_F(KvStoreTest, FilesOfANewerVersionAreLeftAlone) {
