@@ -78,13 +78,13 @@ Result<Janitor::Survey> Janitor::Look(const SegmentInfo& info, int64_t now_ns) c
       indexed->touched_minute = told.minute;
       indexed->touches = std::max(indexed->touches, told.touches);
     }
-    Resident resident{content.entries[i], *indexed, here.record, false};
+    Resident resident{content.entries[i], *indexed, here.record};
     const int64_t deadline_ns = DeadlineNs(*indexed);
     resident.live = deadline_ns > now_ns && info.state != SegmentState::kQuarantined;
     if (resident.live) {
       ++survey.num_live;
       survey.last_deadline_ns = std::max(survey.last_deadline_ns, deadline_ns);
-      survey.value += ValueOf(resident, now_ns);
+      resident.value = ValueOf(*indexed, resident.entry.tenant_tag, now_ns);
     }
     survey.residents.push_back(resident);
   }
@@ -101,7 +101,7 @@ Janitor::Survey Janitor::LookInLog(const SegmentInfo& info, int64_t now_ns) cons
     const auto indexed = context_->index.Find(entry.key);
     if (!indexed || indexed->location.segment != info.id) continue;
     survey.residents.push_back(
-        {entry, *indexed, indexed->location.record, DeadlineNs(*indexed) > now_ns});
+        {entry, *indexed, indexed->location.record, DeadlineNs(*indexed) > now_ns, 0});
   }
   return survey;
 }
@@ -110,21 +110,22 @@ int64_t Janitor::DeadlineNs(const IndexedBlock& block) const {
   return context_->Policy(block.retention).DeadlineNs(StoreMinuteToUnixNs(block.touched_minute));
 }
 
-double Janitor::ValueOf(const Resident& resident, int64_t now_ns) const {
-  const IndexedBlock& block = resident.indexed;
+double Janitor::ValueOf(const IndexedBlock& block, uint64_t tenant_tag, int64_t now_ns) const {
   const bool is_over =
-      context_->quotas.any() &&
-      context_->quotas.IsOver(block.tenant, resident.entry.tenant_tag, block.retention);
-  return is_over ? 0 : ChanceOfReuse(resident, now_ns);
+      context_->quotas.any() && context_->quotas.IsOver(block.tenant, tenant_tag, block.retention);
+  return is_over ? 0 : UsesPerMinute(block, now_ns);
 }
 
-double Janitor::ChanceOfReuse(const Resident& resident, int64_t now_ns) const {
+double Janitor::UsesPerMinute(const IndexedBlock& block, int64_t now_ns) const {
   const int64_t rested_minutes =
-      std::max<int64_t>(0, int64_t{StoreMinute(now_ns)} - resident.indexed.touched_minute);
+      std::max<int64_t>(0, int64_t{StoreMinute(now_ns)} - block.touched_minute);
+  // What has rested for long will rest for about as long again before it is used, if it ever is:
+  // its place is worth that much less. Touches are known to the minute, so half of one is added.
+  constexpr double kHalfMinute = 0.5;
   // Not times the cost of computing it, which grows with its depth: of a chain the first blocks
   // would go first, and those behind them would be of no use.
-  return context_->reuse.ChanceOfReuse(resident.indexed.retention, resident.indexed.touches,
-                                       rested_minutes);
+  return context_->reuse.ChanceOfReuse(block.retention, block.touches, rested_minutes) /
+         (static_cast<double>(rested_minutes) + kHalfMinute);
 }
 
 bool Janitor::ExpiryFrozen(int64_t now_ns) {
@@ -162,11 +163,7 @@ std::vector<JanitorAction> Janitor::Step() {
   }
   std::vector<JanitorAction> actions;
   for (const SegmentInfo& info : OwnedSealed()) Tend(info, now_ns, !frozen, &actions);
-  const int64_t used_bytes =
-      context_->segments.num_own() * context_->options.layout.segment_bytes();
-  const double free_share =
-      1.0 - static_cast<double>(used_bytes) / static_cast<double>(context_->options.space_bytes);
-  if (free_share < context_->options.low_water_free_share) {
+  if (IsShortOfSpace()) {
     for (JanitorAction& action : FreeSpace(context_->options.high_water_free_share, false)) {
       actions.push_back(std::move(action));
     }
@@ -310,14 +307,16 @@ void Janitor::ContinueDraining(const Survey& survey) {
   CopyForward(survey);
 }
 
-void Janitor::Remove(const Survey& survey) {
-  for (const Resident& resident : survey.residents) {
-    if (resident.live) {
-      ++context_->counters.retention_breaches[static_cast<size_t>(resident.indexed.retention)];
-    }
-    context_->Forget(resident.entry.key, resident.indexed,
-                     resident.live ? MissReason::kEvictedEarly : MissReason::kExpired);
+void Janitor::ForgetEvicted(const Resident& resident) {
+  if (resident.live) {
+    ++context_->counters.retention_breaches[static_cast<size_t>(resident.indexed.retention)];
   }
+  context_->Forget(resident.entry.key, resident.indexed,
+                   resident.live ? MissReason::kEvictedEarly : MissReason::kExpired);
+}
+
+void Janitor::Remove(const Survey& survey) {
+  for (const Resident& resident : survey.residents) ForgetEvicted(resident);
   if (!survey.is_complete) {
     const int64_t now_ns = context_->wall_clock->UnixNs();
     for (const IndexedBlock& block : context_->ForgetSegments({survey.info.id})) {
@@ -337,29 +336,6 @@ void Janitor::Remove(const Survey& survey) {
   context_->segments.Remove(survey.info.id);
   touch_log_.Forget(survey.info.id);
   ++context_->counters.removed_segments;
-}
-
-std::vector<JanitorAction> Janitor::FreeSpace(double free_share, bool dry_run) {
-  const int64_t now_ns = context_->wall_clock->UnixNs();
-  const int64_t segment_bytes = context_->options.layout.segment_bytes();
-  std::vector<Survey> surveys;
-  for (const SegmentInfo& info : OwnedSealed()) {
-    if (info.superblock.retention == static_cast<uint8_t>(RetentionClass::kPinned)) continue;
-    auto survey = Look(info, now_ns);
-    if (survey.ok()) surveys.push_back(*std::move(survey));
-  }
-  std::ranges::sort(surveys, {}, &Survey::value);
-  const auto most_bytes =
-      static_cast<int64_t>((1.0 - free_share) * static_cast<double>(context_->options.space_bytes));
-  int64_t used_bytes = context_->segments.num_own() * segment_bytes;
-  std::vector<JanitorAction> actions;
-  for (const Survey& survey : surveys) {
-    if (used_bytes <= most_bytes) break;
-    actions.push_back(Describe(survey.info, "remove", "pressure", survey.num_live));
-    if (!dry_run) Remove(survey);
-    used_bytes -= segment_bytes;
-  }
-  return actions;
 }
 
 Result<std::shared_ptr<IndexLog>> Janitor::LogOf(const std::string& folder) {

@@ -37,7 +37,8 @@ class Janitor {
   std::vector<JanitorAction> Step();
   // What a round would do now, without doing it.
   std::vector<JanitorAction> Plan();
-  // Evicts by value until at least this share of the space is free.
+  // Evicts by value until at least this share of the space is free, or will be when the copies of
+  // blocks that are worth it are made.
   std::vector<JanitorAction> FreeSpace(double free_share, bool dry_run);
 
   // Counts a use for the touch log.
@@ -61,6 +62,7 @@ class Janitor {
     IndexedBlock indexed;
     uint32_t record = 0;
     bool live = false;  // inside its deadline
+    double value = 0;   // of keeping it; nothing when it is not live
   };
   struct Survey {
     SegmentInfo info;
@@ -68,7 +70,6 @@ class Janitor {
     std::vector<Resident> residents;  // records that the index still points to
     int64_t num_live = 0;
     int64_t last_deadline_ns = 0;
-    double value = 0;
     // False: read without a footer, so that the index may know of records that were not seen.
     bool is_complete = true;
   };
@@ -91,9 +92,25 @@ class Janitor {
   void CopyForward(const Survey& survey);
   void Remove(const Survey& survey);
   // Takes the least valuable blocks of tenants over a quota out of the index (janitor_quotas.cc).
+  struct QuotaRound;
   void EnforceQuotas(int64_t now_ns, std::vector<JanitorAction>* actions);
-  double ChanceOfReuse(const Resident& resident, int64_t now_ns) const;
-  double ValueOf(const Resident& resident, int64_t now_ns) const;
+  void GatherCandidates(int64_t now_ns, QuotaRound* round) const;
+  void DropExcess(const QuotaExcess& excess, QuotaRound* round);
+  void LogDropped(const QuotaRound& round);
+  // Expected uses per minute of keeping a block; those of tenants over a quota have none.
+  double ValueOf(const IndexedBlock& block, uint64_t tenant_tag, int64_t now_ns) const;
+  double UsesPerMinute(const IndexedBlock& block, int64_t now_ns) const;
+  // What pressure takes, and what it copies (janitor_pressure.cc).
+  struct Removal;
+  std::vector<Removal> PlanRemovals(int64_t room_blocks, bool may_copy, int64_t now_ns) const;
+  void Carry(Removal* removal);
+  bool IsShortOfSpace() const;
+  // Files take more than the space: what copies would wait for cannot be waited for.
+  bool IsOverfull() const;
+  // Own segments that are not being emptied.
+  int64_t NumStaying() const;
+  // The block leaves the index; before its deadline that is a breach of its promise.
+  void ForgetEvicted(const Resident& resident);
   Result<std::shared_ptr<IndexLog>> LogOf(const std::string& folder);
 
   StoreContext* context_;

@@ -1,6 +1,8 @@
 // Quotas of tenants, in all and by class: what is refused, and what leaves.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "support/kv_store_fixture.h"
 
 namespace deepinfer {
@@ -93,9 +95,9 @@ TEST_F(TenantQuotaTest, ATenantHasAQuotaInEachClass) {
   EXPECT_EQ(LoadChain(3, 40), 20);
   EXPECT_EQ(store->counters().quota_evictions[static_cast<size_t>(RetentionClass::kAgent)], 3);
   EXPECT_EQ(store->Lookup(NumberedKeys(1, 40), 0).reason, MissReason::kEvictedEarly);
-  // It holds after a restart: what is still on disk comes back until the first round.
+  // It holds after a restart.
   Open();
-  RunJanitorToTheEnd();
+  EXPECT_EQ(store->TenantsOverQuota(), 0);
   EXPECT_EQ(publish_all(8, RetentionClass::kAgent, 4), 1u);
 }
 
@@ -139,6 +141,88 @@ TEST_F(TenantQuotaTest, QuotasTakeTheLeastValuableBlocksAndGiveTheirSpaceBack) {
   EXPECT_EQ(store->counters().retention_breaches[static_cast<size_t>(RetentionClass::kChat)],
             5 * 14);
   EXPECT_LE(SegmentPaths().size(), 2u) << "segments without live blocks leave the disk";
+}
+
+class QuotaDropTest : public TenantQuotaTest {
+ protected:
+  static constexpr uint32_t kAllowed = 10;
+  static constexpr uint32_t kPublished = 11;
+
+  QuotaDropTest() { options.quotas.each.all_bytes = kAllowed * options.layout.record_bytes(); }
+  // One block of the chain is beyond the quota, and leaves.
+  void ExceedQuota(bool seal) {
+    PublishRequest request;
+    request.tenant_tag = 8;
+    PublishChain(1, kPublished, request);
+    store->Flush(seal);
+    ASSERT_EQ(LoadChain(1, kPublished), kPublished);
+    RunJanitorToTheEnd();
+    ASSERT_EQ(LoadChain(1, kPublished), kAllowed);
+  }
+};
+
+TEST_F(QuotaDropTest, WhatLeftStaysAwayAfterARestart) {
+  for (const bool sealed : {true, false}) {
+    files = std::make_unique<MemoryFileSystem>();
+    Open();
+    ExceedQuota(sealed);
+    Open();
+    EXPECT_EQ(LoadChain(1, kPublished), kAllowed) << "sealed " << sealed;
+    EXPECT_EQ(store->TenantsOverQuota(), 0);
+  }
+}
+
+TEST_F(QuotaDropTest, WhatLeftStaysAwayAfterAPowerCut) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    files = std::make_unique<MemoryFileSystem>();
+    Open();
+    ExceedQuota(true);
+    store.reset();
+    std::mt19937 random(seed);
+    files = files->PowerCut(&random);
+    Open();
+    EXPECT_EQ(LoadChain(1, kPublished), kAllowed) << "seed " << seed;
+  }
+}
+
+TEST_F(QuotaDropTest, ABlockThatLeftMayBeStoredAgain) {
+  Open();
+  ExceedQuota(true);
+  options.quotas = {};
+  Open();
+  PublishRequest request;
+  request.tenant_tag = 8;
+  PublishChain(1, kPublished, request);
+  store->Flush(true);
+  EXPECT_EQ(LoadChain(1, kPublished), kPublished);
+  Open();
+  EXPECT_EQ(LoadChain(1, kPublished), kPublished);
+}
+
+TEST_F(QuotaDropTest, PeersDoNotLookForWhatLeft) {
+  options.shared = true;
+  options.boot_id = "one boot";
+  Open();
+  KvStoreOptions peer_options = options;
+  peer_options.node = "other";
+  peer_options.quotas = {};
+  auto peer = *KvStore::Open(peer_options, files.get(), &clock, &wall_clock);
+  const auto found = [&] {
+    clock.Advance(options.peer_scan_us);
+    peer->RunPeers();
+    return peer->Lookup(NumberedKeys(1, kPublished), 65535).blocks.size();
+  };
+  PublishRequest request;
+  request.tenant_tag = 8;
+  PublishChain(1, kPublished, request);
+  store->Flush(true);
+  EXPECT_EQ(found(), kPublished);
+  RunJanitorToTheEnd();
+  EXPECT_EQ(found(), kAllowed);
+  // Nor does one that reads the log from its begin.
+  peer.reset();
+  peer = *KvStore::Open(peer_options, files.get(), &clock, &wall_clock);
+  EXPECT_EQ(found(), kAllowed);
 }
 
 }  // namespace
