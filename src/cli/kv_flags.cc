@@ -196,6 +196,11 @@ Result<std::unique_ptr<KvCache>> KvFlags::OpenIn(const std::string& dir, const M
   o.space_bytes = space_mb_ << 20;
   DI_ASSIGN_OR_RETURN(o.quotas, ParseQuotas(quotas_, cache->secret));
   if (tenant_quota_mb_ > 0) o.quotas.each.all_bytes = tenant_quota_mb_ << 20;
+  // Without it every tenant's blocks would be stored in the clear.
+  if (!key_file_.empty() && !fs::exists(key_file_, error)) {
+    return InvalidRequest("--kv-key-file " + key_file_ +
+                          " is not there; deepinfer kv key makes it");
+  }
   o.key_file = key_file_;
   o.writes_per_day = writes_per_day_;
   o.write_queue_bytes = write_queue_mb_ << 20;
