@@ -322,6 +322,89 @@ class KvRestart(unittest.TestCase):
         in_use = run(*args, "--kv-dir", "/proc/none")
         self.assertEqual(in_use.returncode, 1)
 
+    def test_blocks_of_a_tenant_with_a_key_are_encrypted_and_need_it_again(self):
+        api_keys, kv_keys = self.dir.parent / "keys.json", self.dir.parent / "tenant.keys"
+        api_keys.write_text(json.dumps({"keys": [{"name": "a", "key": "secret-a"},
+                                                 {"name": "b", "key": "secret-b"}]}))
+        as_a, as_b = ({"Authorization": "Bearer secret-" + name} for name in "ab")
+        ids, num_blocks = prompt(1000, 70), 1000 // BLOCK
+
+        def make_key(path):
+            made = run("kv", "key", "--dir", self.dir, "--tenant", "a", "--key-file", path, "--json")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            return json.loads(made.stdout)["tenant_tag"]
+
+        def served(*flags, stored=0):
+            return self.server("--api-key-file", api_keys, *flags, headers=as_a, stored=stored)
+
+        tag = make_key(kv_keys)
+        with served("--kv-key-file", kv_keys) as server:
+            cold = complete(server, ids, headers=as_a)
+            complete(server, ids, headers=as_b)
+            self.assertEqual(server.stop(), 0)
+        # The two tenants' blocks of one prompt are equal in memory; on disk one of each is not.
+        flags, payloads = {}, {}
+        for item in json.loads(run("kv", "ls", "--dir", self.dir, "--blocks", "--json").stdout)["items"]:
+            owner = "a" if item["tenant_tag"] == tag else "b"
+            with open(item["path"], "rb") as segment:
+                segment.seek(item["page"] * 4096)
+                record = segment.read(4096)
+            flags[owner, item["block"]] = int.from_bytes(record[12:16], "little")
+            payloads[owner, item["block"]] = record[256:]
+        self.assertEqual(len(payloads), 2 * num_blocks)
+        for block in range(num_blocks):
+            self.assertEqual((flags["a", block] & 1, flags["b", block] & 1), (1, 0))
+            self.assertNotEqual(payloads["a", block], payloads["b", block])
+
+        with served("--kv-key-file", kv_keys, stored=2 * num_blocks) as server:
+            warm = complete(server, ids, headers=as_a)
+            self.assertGreater(by_tier(warm)["disk"], 0)
+            self.assertEqual(text_and_logprobs(warm), text_and_logprobs(cold))
+            self.assertEqual(server.stop(), 0)
+        # Another key is as good as none: misses, and nothing is damaged.
+        other_keys = self.dir.parent / "other.keys"
+        make_key(other_keys)
+        with served("--kv-key-file", other_keys, stored=2 * num_blocks) as server:
+            missed = complete(server, ids, headers=as_a, prompt_cache_retention="in_memory")
+            self.assertEqual(by_tier(missed)["disk"], 0)
+            self.assertEqual(text_and_logprobs(missed), text_and_logprobs(cold))
+            self.assertEqual(server.wait_event("kv.no_key_for_block")["tenant_tag"], tag)
+            self.assertGreater(by_tier(complete(server, ids, headers=as_b))["disk"], 0)
+            self.assertEqual(metric(server, "kv_corrupt_records_total"), 0)
+            self.assertEqual(server.stop(), 0)
+        with served("--kv-key-file", kv_keys, stored=2 * num_blocks) as server:
+            self.assertGreater(by_tier(complete(server, ids, headers=as_a))["disk"], 0)
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_key_file_that_is_not_there_is_an_error(self):
+        missing = self.dir.parent / "no.keys"
+        refused = subprocess.run([BINARY, "serve", str(DEMO_MODEL), "--port", "0", "--kv-dir",
+                                  str(self.dir), "--kv-key-file", str(missing)],
+                                 capture_output=True, text=True, timeout=support.TIMEOUT_S)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn(f"--kv-key-file {missing} is not there", refused.stderr)
+
+    def test_a_write_budget_that_is_used_up_spares_the_disk_and_no_request(self):
+        # What may be written at once is a twelfth of a day's: about four blocks.
+        with self.server() as server:
+            block_bytes = server.wait_event("kv.opened")["block_bytes"]
+            self.assertEqual(server.stop(), 0)
+        space_mb, budget_blocks = 1024, 4
+        per_day = 12 * budget_blocks * block_bytes / (space_mb << 20)
+        prompts = [prompt(10 * BLOCK, seed) for seed in range(80, 83)]
+        with self.server("--kv-space-mb", space_mb, "--kv-writes-per-day", per_day) as server:
+            for ids in prompts:
+                first = complete(server, ids)
+                self.assertEqual(text_and_logprobs(complete(server, ids)), text_and_logprobs(first))
+                # Blocks are charged when they are written, so the first prompt may overdraw it.
+                self.wait_metric(server, "kv_index_entries", budget_blocks)
+            self.assertGreater(metric(server, "kv_dropped_writes_total", reason="write_budget"), 0)
+            self.assertEqual(server.stop(), 0)
+        stats = json.loads(run("kv", "stats", "--dir", self.dir, "--json").stdout)
+        stored = stats["namespaces"][0]["blocks"]
+        self.assertGreaterEqual(stored, budget_blocks)
+        self.assertLess(stored, 3 * 10, "the budget has no end")
+
 
 if __name__ == "__main__":
     unittest.main()
