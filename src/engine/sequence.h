@@ -206,8 +206,11 @@ struct Sequence {
   int32_t cost_decoder_from() const {
     return hands_over_undecided() ? prompt_len : cache.decoder_from;
   }
-  // Of a parked one: that it needs memory for. A state from elsewhere is ahead of its rows.
-  int32_t image_positions() const { return std::max(computed, cache.image_positions); }
+  // Positions that its image covers, and that a parked one needs memory for. The blocks of a hit
+  // and a state from elsewhere are ahead of its rows.
+  int32_t image_positions() const {
+    return std::max({computed, cache.write_from, cache.image_positions});
+  }
   // While it waits for its memory: another engine began it and decided tokens.
   bool taken_over() const { return num_generated > 0; }
   // One past the last row of the prompt that runs here.

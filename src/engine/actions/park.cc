@@ -1,6 +1,5 @@
 #include "engine/actions/park.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "engine/state_image.h"
@@ -16,8 +15,7 @@ void BeginPark(EngineState& state, Sequence& s) {
 std::vector<std::byte> CopyImage(const EngineState& state, const Sequence& s) {
   KvMemory& memory = *state.memory;
   // All blocks: the indexed ones may be reclaimed before the sequence comes back.
-  const StateImageLayout layout =
-      LayoutOfImage(memory.layout(), std::max(s.computed, s.cache.image_positions));
+  const StateImageLayout layout = LayoutOfImage(memory.layout(), s.image_positions());
   std::vector<std::byte> image(static_cast<size_t>(layout.size_bytes()));
   std::memcpy(image.data(), memory.Slot(s.cache.slot), static_cast<size_t>(layout.slot_bytes()));
   for (int32_t i = 0; i < layout.num_blocks(); ++i) {

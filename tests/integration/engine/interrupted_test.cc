@@ -1,0 +1,101 @@
+// Rows that run again behind a hit or a lost image, seen step by step: parked in the middle of them
+// a sequence goes on as if nothing had been, rows are counted once, and window state is kept only
+// where it is whole (architecture.md §8).
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "integration/engine/engine_fixture.h"
+#include "integration/engine/step_driver.h"
+
+namespace deepinfer {
+namespace {
+
+class Interrupted : public EngineTest {
+ protected:
+  // Steps are driven by hand.
+  void SetUp() override {}
+
+  static EngineOptions Options(ReplayMode replay, bool snapshots = false) {
+    EngineOptions o;
+    o.replay = replay;
+    o.swa_snapshots = snapshots;
+    o.min_hit_tokens = 128;
+    o.max_num_seqs = 4;
+    o.max_num_batched_tokens = 64;
+    o.max_model_len = 2048;
+    return o;
+  }
+  static std::unique_ptr<StepDriver> Start(const EngineOptions& options) {
+    return std::make_unique<StepDriver>(model_->get(), options);
+  }
+  static EngineRequest Request(std::vector<int32_t> prompt, int32_t max_tokens = 8) {
+    return StrictRequest(std::move(prompt), max_tokens, 5);
+  }
+  // The prompt's first `shared` tokens, then 150 others.
+  static std::vector<int32_t> Parting(const std::vector<int32_t>& prompt, int32_t shared) {
+    std::vector<int32_t> parting(prompt.begin(), prompt.begin() + shared);
+    const std::vector<int32_t> other = RandomPrompt(150, 1234);
+    parting.insert(parting.end(), other.begin(), other.end());
+    return parting;
+  }
+  static void ExpectIdentity(const RequestCounters& c) {
+    EXPECT_EQ(c.cached_tokens + c.computed_tokens, c.prompt_tokens);
+  }
+};
+
+TEST_F(Interrupted, ParkedInAReplayItKeepsTheBlocksOfItsHit) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 40);
+  for (const ReplayMode mode : {ReplayMode::kExact, ReplayMode::kBounded}) {
+    for (const bool evicted : {false, true}) {
+      EngineOptions o = Options(mode);
+      o.max_num_batched_tokens = 32;
+      const auto driver = Start(o);
+      driver->Run(Request(prompt));
+      const auto want = driver->Run(Request(prompt));
+      int32_t parks = 0;
+      for (bool in_replay = true; in_replay;) {
+        const std::string where = "park " + std::to_string(parks) + (evicted ? " evicted" : "");
+        // After one chunk more than before.
+        int32_t chunks = 0;
+        bool parked = false;
+        const auto got = driver->Finish(driver->Queue(Request(prompt)), [&](Sequence& s) {
+          if (parked || !s.holds_slot() || chunks++ < parks) return;
+          parked = true;
+          in_replay = s.computed < s.cache.write_from;
+          driver->ParkNow(s);
+          if (evicted) driver->state().memory->blocks().DropIdle();
+        });
+        got.ExpectSame(want, where);
+        ExpectIdentity(got.counters);
+        ++parks;
+        if (evicted) driver->Run(Request(prompt));
+      }
+      EXPECT_GT(parks, 2);
+      EXPECT_EQ(driver->state().statistics.resumes_rebuilt, 0);
+    }
+  }
+}
+
+TEST_F(Interrupted, ABranchParkedBeforeItsFirstRowKeepsTheRowsOfItsLeader) {
+  EngineOptions o = Options(ReplayMode::kExact);
+  // The leader decodes first, so the branch waits for its row.
+  o.max_num_batched_tokens = 1;
+  const std::vector<int32_t> prompt = RandomPrompt(257, 41);
+  const auto want = Start(Options(ReplayMode::kExact))->Run(Request(prompt));
+  const auto driver = Start(o);
+  Sequence& leader = driver->Queue(Request(prompt));
+  Sequence& branch = driver->Add(Request(prompt));
+  branch.state = SequenceState::kPending;
+  leader.branches.push_back(branch.id);
+  while (!branch.holds_slot()) driver->Step();
+  ASSERT_EQ(branch.computed, 256);
+  driver->ParkNow(branch);
+  driver->state().memory->blocks().DropIdle();
+  driver->Finish(leader).ExpectSame(want, "leader");
+  driver->Finish(branch).ExpectSame(want, "branch");
+}
+
+}  // namespace
+}  // namespace deepinfer
