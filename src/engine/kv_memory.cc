@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace deepinfer {
 
@@ -71,6 +72,12 @@ Result<std::unique_ptr<KvMemory>> KvMemory::Create(Model* model, const EngineOpt
                              " bytes of KV cache: lower --max-model-len");
   }
   return memory;
+}
+
+int32_t KvMemory::AcquireCleanSlot() {
+  const int32_t slot = slots_.Acquire();
+  if (slot >= 0) std::memset(Slot(slot), 0, static_cast<size_t>(layout().slot_bytes));
+  return slot;
 }
 
 KvMemory::~KvMemory() {

@@ -27,6 +27,9 @@ class KvMemory {
   const SlotPool& slots() const { return slots_; }
   SwaPool& swa() { return swa_; }
 
+  // A free slot without a trace of its last owner; -1 when all are lent.
+  int32_t AcquireCleanSlot();
+
   std::byte* pool() { return pool_; }
   std::byte* Block(int32_t block) { return pool_ + block * layout().block_bytes; }
   std::byte* Slot(int32_t slot) { return slot_memory_ + slot * slot_stride_; }

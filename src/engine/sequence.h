@@ -88,6 +88,7 @@ struct SequenceCache {
   int32_t window_floor = 0;    // v
   int32_t first_row = 0;       // s of the first admission
   int32_t first_floor = 0;     // v of the first admission
+  int32_t whole_from = 0;      // ReplayPlan::whole_from, of the last replay or rebuild
   int32_t decoder_origin = 0;  // K0
   int32_t decoder_from = 0;    // first row that runs the decoder
   int32_t decoder_floor = 0;   // lowest decoder window key: K0, or D after a rebuild

@@ -27,17 +27,20 @@ ReplayPlan PlanReplay(const ReplayGeometry& geometry, ReplayMode mode, const Rep
     plan.first_row = *input.snapshot_edge;
     plan.window_clamp = std::max<int64_t>(0, *input.snapshot_edge - geometry.window);
     plan.replay_gen = std::max(plan.replay_gen, input.snapshot_replay_gen);
+    plan.whole_from = plan.first_row;
   } else if (mode == ReplayMode::kExact) {
     // Each layer looks back window - 1 rows, so errors of the clamp die out after that many rows
     // per encoder layer.
     const int64_t reach = int64_t{geometry.window - 1} * geometry.encoder_layers;
     plan.first_row = plan.window_clamp = std::max<int64_t>(0, bound - reach);
+    if (plan.first_row > 0) plan.whole_from = bound;
   } else {
     plan.first_row = plan.window_clamp = std::max<int64_t>(
         0, std::min(input.hit_tokens - geometry.window, input.prompt_tokens - geometry.keep_rows));
     // From row 0 on nothing is cut off, so nothing is approximate.
-    if (plan.first_row > 0 && plan.replay_gen < std::numeric_limits<uint16_t>::max()) {
-      ++plan.replay_gen;
+    if (plan.first_row > 0) {
+      plan.whole_from = plan.first_row + geometry.window;
+      if (plan.replay_gen < std::numeric_limits<uint16_t>::max()) ++plan.replay_gen;
     }
   }
   plan.cached_tokens = std::min(plan.first_row, input.hit_tokens);

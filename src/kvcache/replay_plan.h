@@ -36,6 +36,9 @@ struct ReplayPlan {
   int64_t first_row = 0;     // s: rows [s, L) run
   int64_t window_clamp = 0;  // v: no window key below v is read
   bool uses_snapshot = false;
+  // Windows that end here or behind hold all that rows read of them, of replay_gen: what is
+  // kept of window state begins here.
+  int64_t whole_from = 0;
   uint16_t replay_gen = 0;      // of the blocks written from here on
   int64_t cached_tokens = 0;    // s on a hit, else 0
   int64_t replayed_tokens = 0;  // H - s on a hit, else 0

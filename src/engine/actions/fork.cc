@@ -46,6 +46,7 @@ bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
   c.window_floor = from.window_floor;
   c.first_row = from.first_row;
   c.first_floor = from.first_floor;
+  c.whole_from = from.whole_from;
   c.decoder_origin = from.decoder_origin;
   c.decoder_from = from.decoder_from;
   c.decoder_floor = from.decoder_floor;

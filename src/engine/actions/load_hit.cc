@@ -95,7 +95,7 @@ bool Admit(EngineState& state, Sequence& s) {
   const HitProbe planned = s.schedule.probe;
   s.schedule.probe = ProbeHit(state, s);
   if (!(s.schedule.probe == planned)) return false;
-  const int32_t slot = state.memory->slots().Acquire();
+  const int32_t slot = state.memory->AcquireCleanSlot();
   if (slot < 0) return false;
   PrepareDevice(state, s);
   SetTail(state, s);
@@ -115,6 +115,7 @@ bool Admit(EngineState& state, Sequence& s) {
   c.write_from = planned.hit_blocks * kBlockTokens;
   c.window_floor = c.first_floor = static_cast<int32_t>(plan.window_clamp);
   c.first_row = static_cast<int32_t>(plan.first_row);
+  c.whole_from = static_cast<int32_t>(plan.whole_from);
   c.replay_gen = plan.replay_gen;
   s.launched = s.computed = c.first_row;
   s.counters.cached_tokens = plan.cached_tokens;

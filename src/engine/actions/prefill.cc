@@ -14,14 +14,15 @@ namespace {
 constexpr int32_t kLogprobRows = 64;
 
 // The block edges of a prompt at which its encoder windows are kept, ascending: where the request
-// says that later ones part from it, and the last one that a later hit on the same prompt can use.
+// says that later ones part from it, and the last one that a later hit on the same prompt can use;
+// but none at which rows of the window are missing, or not yet as exact as replay_gen says.
 std::vector<int32_t> SnapshotEdges(const EngineState& state, const Sequence& s) {
   // Windows of rows that come with the cut are those of its end.
   if (!KeepsSnapshots(state) || s.rebuild_end > 0 || s.begins_at_cut()) return {};
   std::vector<int32_t> edges = s.request.state_at;
   if (KeepsAll(s)) edges.push_back(s.prompt_len - state.memory->geometry().keep_rows);
   for (int32_t& edge : edges) edge = edge / kBlockTokens * kBlockTokens;
-  std::erase_if(edges, [&](int32_t edge) { return edge <= s.cache.first_row; });
+  std::erase_if(edges, [&](int32_t edge) { return edge <= 0 || edge < s.cache.whole_from; });
   std::sort(edges.begin(), edges.end());
   return edges;
 }

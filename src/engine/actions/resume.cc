@@ -66,6 +66,7 @@ void PlanRebuild(EngineState& state, Sequence& s) {
   c.image_positions = 0;
   c.write_from = hit;
   c.window_floor = rows.window_floor;
+  c.whole_from = rows.whole_from;
   c.decoder_from = rows.decoder_from;
   c.decoder_floor = rows.decoder_from;
   // Blocks of a bounded lineage may come back as another writer's.
@@ -95,10 +96,12 @@ RebuildRows RowsToRebuild(const EngineState& state, const Sequence& s, int32_t h
   const int32_t base = std::min(hit, rows.decoder_from);
   rows.first_row = std::max(0, base - (exact ? window_reach * g.encoder_layers : g.window));
   rows.window_floor = rows.first_row;
+  rows.whole_from = rows.first_row > 0 ? base : 0;
   // After a bounded replay its first row had no window below it either.
   const bool began_bounded = c.replay_gen > 0 && c.first_floor == c.first_row;
   if (exact && began_bounded && rows.first_row < c.first_row && hit >= c.first_row) {
     rows.first_row = rows.window_floor = c.first_row;
+    rows.whole_from = c.first_row + g.window;
   }
   return rows;
 }
@@ -121,7 +124,7 @@ bool Resume(EngineState& state, Sequence& s) {
   const HitProbe probe = ProbeParked(state, s);
   const int64_t missing = KvLayout::NumBlocks(s.image_positions()) - probe.hit_blocks;
   if (memory.blocks().available() - probe.hit_idle < missing) return false;
-  s.cache.slot = memory.slots().Acquire();
+  s.cache.slot = memory.AcquireCleanSlot();
   auto image = memory.swa().TakeParkImage(std::to_string(s.id), state.clock->NowUs());
   if (image.has_value()) {
     const auto slot_bytes = static_cast<size_t>(memory.layout().slot_bytes);

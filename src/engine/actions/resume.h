@@ -17,6 +17,7 @@ uint16_t MaxGenOfParked(const Sequence& s);
 struct RebuildRows {
   int32_t first_row = 0;
   int32_t window_floor = 0;
+  int32_t whole_from = 0;
   int32_t decoder_from = 0;
 };
 RebuildRows RowsToRebuild(const EngineState& state, const Sequence& s, int32_t hit);

@@ -70,6 +70,9 @@ Status TakeOver(EngineState& state, Sequence& s) {
   }
   c.first_row = from.origin.first_row;
   c.window_floor = c.first_floor = from.origin.window_floor;
+  // An exact replay is whole before the decoder begins, where this engine goes on at the earliest.
+  const bool is_clamped = c.first_row > 0 && c.first_floor == c.first_row;
+  c.whole_from = c.first_row + (is_clamped ? state.memory->geometry().window : 0);
   c.replay_gen = static_cast<uint16_t>(from.origin.replay_gen);
   const int32_t known = std::max(s.computed, c.image_positions);
   c.write_from = known;

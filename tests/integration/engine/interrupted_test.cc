@@ -97,5 +97,61 @@ TEST_F(Interrupted, ABranchParkedBeforeItsFirstRowKeepsTheRowsOfItsLeader) {
   driver->Finish(branch).ExpectSame(want, "branch");
 }
 
+TEST_F(Interrupted, WindowsWithoutTheirFirstRowsAreNotKept) {
+  const std::vector<int32_t> prompt = RandomPrompt(900, 42);
+  const int32_t edge = 768;  // eight rows behind the first row of the second run
+  std::vector<StepDriver::Answer> answers;
+  for (const uint32_t owner : {1u, 2u}) {
+    const auto driver = Start(Options(ReplayMode::kBounded, true));
+    driver->Run(Request(prompt));
+    driver->LoseSnapshots(prompt);
+    // Another request had the slot before.
+    driver->Run(Request(RandomPrompt(500, 100 + owner)));
+    EngineRequest again = Request(prompt);
+    again.state_at = {edge};
+    EXPECT_EQ(driver->Run(again).counters.cached_tokens, edge - 8);
+    answers.push_back(driver->Run(Request(Parting(prompt, edge))));
+    EXPECT_EQ(answers.back().counters.cached_tokens, edge - model_->get()->config().window);
+  }
+  answers[1].ExpectSame(answers[0], "another owner of the slot before");
+}
+
+TEST_F(Interrupted, WindowsThatAnExactReplayHasNotMadeExactAreNotKept) {
+  const std::vector<int32_t> prompt = RandomPrompt(1032, 43);
+  const std::vector<int32_t> parting = Parting(prompt, 768);
+  const EngineOptions o = Options(ReplayMode::kExact, true);
+  const auto want = Start(o)->Run(Request(parting));
+  const auto driver = Start(o);
+  driver->Run(Request(prompt));
+  driver->LoseSnapshots(prompt);
+  const auto again = driver->Run(Request(prompt));
+  EXPECT_GT(again.counters.cached_tokens, 0);
+  driver->Run(Request(parting)).ExpectSame(want, "behind a replay");
+}
+
+TEST_F(Interrupted, WindowsOfARebuiltPromptAreKeptWhereTheyAreExact) {
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 44);
+  const EngineOptions o = Options(ReplayMode::kExact, true);
+  for (const int32_t edge : {640, 768}) {
+    const std::vector<int32_t> parting = Parting(prompt, edge);
+    const auto want = Start(o)->Run(Request(parting));
+    const auto driver = Start(o);
+    EngineRequest request = Request(prompt);
+    request.state_at = {640};
+    bool parked = false;
+    driver->Finish(driver->Queue(request), [&](Sequence& s) {
+      if (parked || s.computed < 800) return;
+      parked = true;
+      driver->ParkNow(s);
+      driver->LoseImage(s);
+      driver->LoseSnapshots(prompt);
+    });
+    EXPECT_EQ(driver->state().statistics.resumes_rebuilt, 1);
+    const auto got = driver->Run(Request(parting));
+    got.ExpectSame(want, "edge " + std::to_string(edge));
+    if (edge == 768) EXPECT_EQ(got.counters.cached_tokens, 768) << "this one is whole";
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer
