@@ -212,6 +212,8 @@ struct Sequence {
   int32_t image_positions() const {
     return std::max({computed, cache.write_from, cache.image_positions});
   }
+  // Positions whose rows ran once, though some may have to run again.
+  int32_t reached() const { return std::max(computed, rebuild_end); }
   // While it waits for its memory: another engine began it and decided tokens.
   bool taken_over() const { return num_generated > 0; }
   // One past the last row of the prompt that runs here.

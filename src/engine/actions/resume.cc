@@ -57,8 +57,8 @@ void RestoreBlocks(EngineState& state, Sequence& s, std::span<const std::byte> i
 void PlanRebuild(EngineState& state, Sequence& s) {
   SequenceCache& c = s.cache;
   const bool exact = state.options.resume == ReplayMode::kExact;
-  const bool in_prompt = s.computed < s.prompt_len;
-  const int32_t end = in_prompt ? s.prompt_len : s.computed;
+  const bool in_prompt = s.reached() < s.prompt_len;
+  const int32_t end = in_prompt ? s.prompt_len : s.reached();
   const int32_t hit = CountIndexed(state, s) * kBlockTokens;
   const RebuildRows rows = RowsToRebuild(state, s, hit);
   // What was computed of the decoder tail elsewhere belongs to the state that is lost.
@@ -88,8 +88,8 @@ RebuildRows RowsToRebuild(const EngineState& state, const Sequence& s, int32_t h
   const int32_t window_reach = g.window - 1;
   const int32_t decoder_layers = state.model->config().num_layers - g.encoder_layers;
   const bool exact = state.options.resume == ReplayMode::kExact;
-  const bool in_prompt = s.computed < s.prompt_len;
-  const int32_t end = in_prompt ? s.prompt_len : s.computed;
+  const bool in_prompt = s.reached() < s.prompt_len;
+  const int32_t end = in_prompt ? s.prompt_len : s.reached();
   const int32_t reach = exact ? window_reach * decoder_layers : g.keep_rows;
   RebuildRows rows;
   rows.decoder_from = in_prompt ? c.decoder_origin : std::max(c.decoder_origin, end - reach);

@@ -153,5 +153,30 @@ TEST_F(Interrupted, WindowsOfARebuiltPromptAreKeptWhereTheyAreExact) {
   }
 }
 
+TEST_F(Interrupted, ParkedInARebuildItRunsAllRowsOfIt) {
+  for (const ReplayMode resume : {ReplayMode::kExact, ReplayMode::kBounded}) {
+    EngineOptions o = Options(ReplayMode::kExact);
+    o.resume = resume;
+    o.max_num_batched_tokens = 16;
+    o.swa_pool_bytes = 0;
+    const std::vector<int32_t> prompt = RandomPrompt(300, 45);
+    const auto want = Start(o)->Run(Request(prompt, 40));
+    const auto driver = Start(o);
+    int32_t parks = 0;
+    const auto got = driver->Finish(driver->Queue(Request(prompt, 40)), [&](Sequence& s) {
+      const bool first = parks == 0 && s.num_generated == 20;
+      const bool second =
+          parks == 1 && s.state == SequenceState::kResuming && s.computed >= s.rebuild_end - 100;
+      if (!first && !second) return;
+      ++parks;
+      driver->ParkNow(s);
+    });
+    EXPECT_EQ(parks, 2);
+    EXPECT_EQ(driver->state().statistics.resumes_rebuilt, 2);
+    EXPECT_EQ(got.ids.size(), 40u);
+    if (resume == ReplayMode::kExact) got.ExpectSame(want, "parked in its rebuild");
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer
