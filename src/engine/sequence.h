@@ -188,6 +188,7 @@ struct Sequence {
   int32_t unsure = 0;       // of these, rows of drafts that may be refused
   int32_t computed = 0;     // positions whose rows were processed
   int32_t rebuild_end = 0;  // rows below are run again after a lost image
+  int32_t counted = 0;      // positions of the prompt that its counters cover
   std::vector<TokenLogprobs> prompt_logprobs;
   int32_t num_generated = 0;
   RequestCounters counters;

@@ -51,7 +51,7 @@ bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
   c.decoder_from = from.decoder_from;
   c.decoder_floor = from.decoder_floor;
   c.replay_gen = from.replay_gen;
-  branch.launched = branch.computed = prompt - 1;
+  branch.launched = branch.computed = branch.counted = prompt - 1;
   branch.counters.cached_tokens = prompt - 1;
   branch.counters.replayed_tokens = 1;
   branch.forked_from = leader.id;

@@ -117,7 +117,7 @@ bool Admit(EngineState& state, Sequence& s) {
   c.first_row = static_cast<int32_t>(plan.first_row);
   c.whole_from = static_cast<int32_t>(plan.whole_from);
   c.replay_gen = plan.replay_gen;
-  s.launched = s.computed = c.first_row;
+  s.launched = s.computed = s.counted = c.first_row;
   s.counters.cached_tokens = plan.cached_tokens;
   s.counters.replayed_tokens = plan.replayed_tokens;
   s.state = SequenceState::kPrefilling;

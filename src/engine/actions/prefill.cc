@@ -43,6 +43,16 @@ void SetCutRows(const EngineState& state, Sequence& s, SequenceStep* rows) {
   }
 }
 
+// Every row of the prompt once: not those that run again after a lost image, nor those from the
+// cut, which were counted where their other half ran.
+void CountRows(EngineState& state, Sequence& s) {
+  const int32_t num_new = std::min(s.computed, s.prompt_len) - s.counted;
+  if (num_new <= 0) return;
+  s.counted += num_new;
+  s.counters.computed_tokens += num_new;
+  state.statistics.computed_tokens += num_new;
+}
+
 }  // namespace
 
 std::vector<int32_t> PrefillCuts(const EngineState& state, const Sequence& s) {
@@ -74,11 +84,7 @@ void LaunchPrefill(EngineState& state, Sequence& s, int32_t num_rows, StepJob* j
 std::optional<TokenEvent> ProcessPrefill(EngineState& state, StepItem* item) {
   Sequence& s = *item->sequence;
   s.computed = item->end();
-  // Rows from the cut were counted where their other half ran.
-  if (s.rebuild_end == 0 && item->rows.cut_in == nullptr) {
-    s.counters.computed_tokens += item->rows.num_rows;
-    state.statistics.computed_tokens += item->rows.num_rows;
-  }
+  CountRows(state, s);
   PublishBlocks(state, s);
   if (item->snapshot != nullptr) KeepSnapshot(state, s, *item->snapshot);
   s.prompt_logprobs.insert(s.prompt_logprobs.end(),

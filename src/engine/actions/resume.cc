@@ -75,6 +75,10 @@ void PlanRebuild(EngineState& state, Sequence& s) {
   c.num_blocks = c.num_published = hit / kBlockTokens;
   s.rebuild_end = in_prompt ? 0 : end;
   s.launched = s.computed = rows.first_row;
+  // Those of rows that run again come again.
+  if (in_prompt && std::ssize(s.prompt_logprobs) > rows.first_row) {
+    s.prompt_logprobs.resize(static_cast<size_t>(rows.first_row));
+  }
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ Status TakeOver(EngineState& state, Sequence& s) {
   c.whole_from = c.first_row + (is_clamped ? state.memory->geometry().window : 0);
   c.replay_gen = static_cast<uint16_t>(from.origin.replay_gen);
   const int32_t known = std::max(s.computed, c.image_positions);
+  s.counted = std::min(known, s.prompt_len);
   c.write_from = known;
   c.num_published = known / kBlockTokens;
   c.chain.Extend({device.tokens.get(), static_cast<size_t>(c.num_published) * kBlockTokens}, {});

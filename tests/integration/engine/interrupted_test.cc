@@ -178,5 +178,28 @@ TEST_F(Interrupted, ParkedInARebuildItRunsAllRowsOfIt) {
   }
 }
 
+TEST_F(Interrupted, RowsOfARebuiltPromptAreCountedOnce) {
+  for (const bool prompt_logprobs : {false, true}) {
+    EngineOptions o = Options(ReplayMode::kExact);
+    o.swa_pool_bytes = 0;
+    EngineRequest request = Request(RandomPrompt(400, 46));
+    request.sampling.prompt_logprobs = prompt_logprobs;
+    const auto want = Start(o)->Run(request);
+    const auto driver = Start(o);
+    bool parked = false;
+    const auto got = driver->Finish(driver->Queue(request), [&](Sequence& s) {
+      if (parked || s.computed < 192) return;
+      parked = true;
+      driver->ParkNow(s);
+    });
+    const EngineStatistics& st = driver->state().statistics;
+    EXPECT_EQ(st.resumes_rebuilt, 1);
+    got.ExpectSame(want, "rebuilt");
+    ExpectIdentity(got.counters);
+    EXPECT_EQ(st.computed_tokens, got.counters.computed_tokens);
+    EXPECT_EQ(got.prompt_logprobs.size(), prompt_logprobs ? 399u : 0u);
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer
