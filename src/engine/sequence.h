@@ -103,6 +103,7 @@ struct HitProbe {
   int32_t hit_idle = 0;  // of these, reclaimable ones
   ReplayPlan plan;
 
+  // Equal rows on equal blocks; those may be of another lineage by now.
   bool operator==(const HitProbe& o) const {
     return hit_blocks == o.hit_blocks && plan.first_row == o.plan.first_row &&
            plan.window_clamp == o.plan.window_clamp && plan.uses_snapshot == o.plan.uses_snapshot;

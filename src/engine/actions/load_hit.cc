@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine/actions/store_blocks.h"
 
@@ -92,27 +93,27 @@ HitProbe ProbeHit(EngineState& state, Sequence& s) {
 }
 
 bool Admit(EngineState& state, Sequence& s) {
-  const HitProbe planned = s.schedule.probe;
-  s.schedule.probe = ProbeHit(state, s);
-  if (!(s.schedule.probe == planned)) return false;
+  const HitProbe planned = std::exchange(s.schedule.probe, ProbeHit(state, s));
+  const HitProbe& found = s.schedule.probe;
+  if (!(found == planned)) return false;
   const int32_t slot = state.memory->AcquireCleanSlot();
   if (slot < 0) return false;
   PrepareDevice(state, s);
   SetTail(state, s);
   SequenceCache& c = s.cache;
   c.slot = slot;
-  const ReplayPlan& plan = planned.plan;
-  if (planned.hit_blocks > 0) {
+  const ReplayPlan& plan = found.plan;
+  if (found.hit_blocks > 0) {
     const std::vector<int32_t> hit = state.memory->blocks().AcquireHit(
-        PromptKeys(s).first(static_cast<size_t>(planned.hit_blocks)), MaxReplayGen(state));
+        PromptKeys(s).first(static_cast<size_t>(found.hit_blocks)), MaxReplayGen(state));
     std::copy(hit.begin(), hit.end(), s.device.block_table.get());
     if (plan.uses_snapshot) {
-      const auto snapshot = FindSnapshot(state, s, int64_t{planned.hit_blocks} * kBlockTokens);
+      const auto snapshot = FindSnapshot(state, s, int64_t{found.hit_blocks} * kBlockTokens);
       std::memcpy(state.memory->Slot(slot), snapshot->bytes.data(), snapshot->bytes.size());
     }
   }
-  c.num_blocks = c.num_published = planned.hit_blocks;
-  c.write_from = planned.hit_blocks * kBlockTokens;
+  c.num_blocks = c.num_published = found.hit_blocks;
+  c.write_from = found.hit_blocks * kBlockTokens;
   c.window_floor = c.first_floor = static_cast<int32_t>(plan.window_clamp);
   c.first_row = static_cast<int32_t>(plan.first_row);
   c.whole_from = static_cast<int32_t>(plan.whole_from);

@@ -201,5 +201,29 @@ TEST_F(Interrupted, RowsOfARebuiltPromptAreCountedOnce) {
   }
 }
 
+TEST_F(Interrupted, AnAdmissionTakesTheLineageOfTheBlocksItGets) {
+  const auto driver = Start(Options(ReplayMode::kBounded));
+  EngineState& state = driver->state();
+  BlockPool& blocks = state.memory->blocks();
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 47);
+  driver->Run(Request(Parting(prompt, 640)));
+  driver->Run(Request(prompt));
+  Sequence& s = driver->Queue(Request(prompt));
+  s.schedule.probe = ProbeHit(state, s);
+  ASSERT_EQ(s.schedule.probe.plan.replay_gen, 2) << "blocks 5 and 6 are behind one replay";
+  // Somebody computed them meanwhile.
+  for (const size_t i : {5u, 6u}) {
+    const int32_t block = blocks.Allocate();
+    std::memcpy(state.memory->Block(block), state.memory->Block(blocks.Find(PromptKeys(s)[i])),
+                static_cast<size_t>(state.memory->layout().block_bytes));
+    ASSERT_TRUE(blocks.Publish(block, PromptKeys(s)[i], 0));
+    blocks.ReleaseChain({&block, 1});
+  }
+  ASSERT_TRUE(Admit(state, s));
+  NoteStart(state, s);
+  EXPECT_EQ(s.cache.replay_gen, 1);
+  driver->Finish(s);
+}
+
 }  // namespace
 }  // namespace deepinfer
