@@ -157,7 +157,8 @@ void NoteStart(EngineState& state, Sequence& s) {
   s.schedule.started_us = state.clock->NowUs();
   s.counters.queue_us = s.schedule.started_us - s.schedule.submitted_us;
   ++state.statistics.started;
-  NoteHit(state, s);
+  // A branch found nothing in the cache: it shares what its leader found or computed.
+  if (s.forked_from == 0) NoteHit(state, s);
 }
 
 void PrepareDevice(EngineState& state, Sequence& s) {

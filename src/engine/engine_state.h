@@ -97,7 +97,7 @@ CostShape MakeCostShape(const ModelConfig& config);
 // Puts a sequence among those that wait for admission, and takes it out.
 void Enqueue(EngineState& state, Sequence& s);
 void Dequeue(EngineState& state, Sequence& s);
-// Ends the wait of an admitted sequence and books what it found in the cache.
+// Ends the wait of an admitted or forked sequence and books what it found in the cache.
 void NoteStart(EngineState& state, Sequence& s);
 // Sizes the device side of a sequence that is about to be admitted.
 void PrepareDevice(EngineState& state, Sequence& s);

@@ -53,6 +53,7 @@ bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
   c.replay_gen = from.replay_gen;
   branch.launched = branch.computed = branch.counted = prompt - 1;
   branch.counters.cached_tokens = prompt - 1;
+  branch.counters.cached_by_tier[static_cast<size_t>(CacheTier::kDram)] = prompt - 1;
   branch.counters.replayed_tokens = 1;
   branch.forked_from = leader.id;
   branch.state = SequenceState::kPrefilling;

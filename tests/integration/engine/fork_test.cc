@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "engine/step_executor.h"
 #include "integration/engine/engine_fixture.h"
 
@@ -98,6 +100,23 @@ TEST_F(Forking, WithoutFreeSlotsBranchesQueueLikeOthers) {
   Start(o);
   const auto got = RunTogether(Choices(60, 6, 5));
   for (const auto& out : got) EXPECT_EQ(out->ids().size(), 5u);
+}
+
+TEST_F(Forking, BranchesAreNoHitsOfTheCache) {
+  Start(Options());
+  for (const auto& out : RunTogether(Choices(301, 4, 3))) {
+    const RequestCounters c = out->Wait().counters;
+    EXPECT_EQ(std::accumulate(c.cached_by_tier.begin(), c.cached_by_tier.end(), int64_t{0}),
+              c.cached_tokens);
+  }
+  const EngineStatistics s = StatisticsWhenIdle(*engine_);
+  for (const auto& by_tier : {s.hit_by_tier, s.cached_by_tier}) {
+    EXPECT_EQ(std::accumulate(by_tier.begin(), by_tier.end(), int64_t{0}), 0);
+  }
+  EXPECT_EQ(s.cached_tokens, 0);
+  EXPECT_EQ(s.replayed_tokens, 0);
+  EXPECT_EQ(std::accumulate(s.miss_tokens.begin(), s.miss_tokens.end(), int64_t{0}), 256)
+      << "the leader's";
 }
 
 TEST_F(Forking, ADifferentPromptOrScopeIsNotShared) {
