@@ -12,8 +12,7 @@ namespace {
 // blocks.
 bool TryFork(EngineState& state, Sequence& leader, Sequence& branch) {
   KvMemory& memory = *state.memory;
-  const auto max_active = static_cast<size_t>(state.options.max_num_seqs);
-  if (state.active.size() >= max_active || memory.slots().num_free() == 0) return false;
+  if (memory.slots().num_free() == 0) return false;
   const int32_t prompt = leader.prompt_len;
   const int32_t full = prompt / kBlockTokens;
   const bool has_tail = prompt % kBlockTokens != 0;
@@ -76,16 +75,15 @@ void ForkBranches(EngineState& state) {
   const std::vector<Sequence*> leaders = state.active;
   for (Sequence* leader : leaders) {
     if (leader->branches.empty() || leader->launched < leader->prompt_len) continue;
-    for (int64_t id : leader->branches) {
+    std::erase_if(leader->branches, [&](int64_t id) {
       Sequence* branch = state.Find(id);
-      if (branch == nullptr || branch->state != SequenceState::kPending) continue;
-      if (TryFork(state, *leader, *branch)) {
-        NoteStart(state, *branch);
-      } else {
-        Enqueue(state, *branch);
-      }
-    }
-    leader->branches.clear();
+      if (branch == nullptr || branch->state != SequenceState::kPending) return true;
+      if (!TryFork(state, *leader, *branch)) return false;
+      NoteStart(state, *branch);
+      return true;
+    });
+    // The leader goes on and leaves the state behind that branches begin with.
+    ReleaseBranches(state, *leader);
   }
 }
 

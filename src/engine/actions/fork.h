@@ -11,11 +11,11 @@ namespace deepinfer {
 // prompt not yet behind.
 bool CanShare(const Sequence& leader, const Sequence& branch);
 
-// Forks the branches of every prompt whose last chunk has been launched; those for which no memory
-// is left are queued like other requests.
+// Forks the branches of every prompt whose last chunk has been launched; of those for which no
+// memory is left the first is queued and leads the others.
 void ForkBranches(EngineState& state);
 
-// Queues the branches of a leader that will not complete its prompt: the first takes its place.
+// Parts a leader from the branches that will not fork from it: the first is queued in its place.
 void ReleaseBranches(EngineState& state, Sequence& leader);
 
 }  // namespace deepinfer

@@ -102,6 +102,24 @@ TEST_F(Forking, WithoutFreeSlotsBranchesQueueLikeOthers) {
   for (const auto& out : got) EXPECT_EQ(out->ids().size(), 5u);
 }
 
+TEST_F(Forking, SpareSlotsServeBranchesAndTheRestShareOneMoreRun) {
+  struct Case {
+    int32_t max_num_seqs, most_runs;
+  };
+  // Thirteen slots, and five.
+  for (const Case& c : {Case{10, 1}, Case{4, 4}}) {
+    EngineOptions o = Options();
+    o.max_num_seqs = c.max_num_seqs;
+    Start(o);
+    int32_t runs = 0;
+    for (const auto& out : RunTogether(Choices(301, 12, 5))) {
+      EXPECT_EQ(out->ids().size(), 5u);
+      runs += out->Wait().counters.computed_tokens == 301;
+    }
+    EXPECT_LE(runs, c.most_runs) << "of the prompt with " << c.max_num_seqs << " sequences";
+  }
+}
+
 TEST_F(Forking, BranchesAreNoHitsOfTheCache) {
   Start(Options());
   for (const auto& out : RunTogether(Choices(301, 4, 3))) {
