@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <charconv>
+#include <iterator>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -31,6 +33,7 @@ class ReachableChecker {
  public:
   ReachableChecker(Draft draft, const json::value& root) : draft_(draft), root_(root) {
     CollectNames(root);
+    SortIds();
   }
 
   // Depth first, in the order of the document, with a stack of its own: chains of references may
@@ -62,9 +65,20 @@ class ReachableChecker {
       if (member.value().is_string()) {
         const std::string_view text = View(member.value().get_string());
         if (key == "$anchor" || key == "$dynamicAnchor") anchors_.insert(text);
-        if (key == "$id" || key == "id") ids_.push_back(text);
+        if (key == "$id" || key == "id") ids_.push_back(Reversed(text));
       }
       CollectNames(member.value());
+    }
+  }
+
+  static std::string Reversed(std::string_view text) { return {text.rbegin(), text.rend()}; }
+
+  void SortIds() {
+    std::sort(ids_.begin(), ids_.end());
+    for (const std::string& id : ids_) {
+      if (shortest_ids_.empty() || !id.starts_with(shortest_ids_.back())) {
+        shortest_ids_.push_back(id);
+      }
     }
   }
 
@@ -130,6 +144,7 @@ class ReachableChecker {
   }
 
   Fault Follow(std::string_view reference) {
+    if (!followed_.insert(reference).second) return std::nullopt;
     const size_t bad = FirstForbiddenUriByte(reference);
     if (bad != std::string_view::npos) {
       return fmt::format("Invalid URI reference '{}': unexpected character at index {}", reference,
@@ -149,12 +164,20 @@ class ReachableChecker {
     return fmt::format("Anchor '{}' does not exist", fragment);
   }
 
+  // Whether an identifier ends with the resource behind a slash, or the resource with an
+  // identifier.
+  bool IsKnownResource(std::string_view resource) const {
+    const std::string reversed = Reversed(resource);
+    const std::string behind_slash = reversed + '/';
+    const auto longer = std::lower_bound(ids_.begin(), ids_.end(), behind_slash);
+    if (longer != ids_.end() && longer->starts_with(behind_slash)) return true;
+    // None of these begins another, so what begins the resource stands right before it.
+    const auto behind = std::upper_bound(shortest_ids_.begin(), shortest_ids_.end(), reversed);
+    return behind != shortest_ids_.begin() && reversed.starts_with(*std::prev(behind));
+  }
+
   Fault FollowResource(std::string_view resource) const {
-    for (std::string_view id : ids_) {
-      if (id == resource || id.ends_with(fmt::format("/{}", resource)) || resource.ends_with(id)) {
-        return std::nullopt;
-      }
-    }
+    if (IsKnownResource(resource)) return std::nullopt;
     const bool is_absolute = resource.find(':') != std::string_view::npos;
     return fmt::format("Resource '{}' is not present in a registry and retrieving it failed: {}",
                        resource,
@@ -221,7 +244,10 @@ class ReachableChecker {
   std::vector<Step> to_visit_;
   std::unordered_set<const json::value*> visited_;
   std::unordered_set<std::string_view> anchors_;
-  std::vector<std::string_view> ids_;
+  // Spelt backwards and in order, so that a search finds what shares an end.
+  std::vector<std::string> ids_;
+  std::vector<std::string> shortest_ids_;  // without those that begin with another
+  std::unordered_set<std::string_view> followed_;
 };
 
 }  // namespace

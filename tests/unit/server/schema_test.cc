@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 
@@ -74,6 +75,38 @@ TEST(JsonSchemaCheck, LongChainsOfReferencesCostNoCallDepth) {
   }
   schema += fmt::format("\"{}\":{{}}}}}}", kLength);
   EXPECT_EQ(CheckJsonSchema(Parse(schema)), std::nullopt);
+}
+
+TEST(JsonSchemaCheck, ResourcesAreFoundByTheEndsOfIdentifiers) {
+  for (std::string_view valid :
+       {R"({"$ref":"a.json","$defs":{"x":{"$id":"http://h/s/a.json"}}})",
+        R"({"$ref":"s/a.json","$defs":{"x":{"$id":"http://h/s/a.json"}}})",
+        R"({"$ref":"http://h/s/a.json","$defs":{"x":{"$id":"a.json"},"y":{"$id":"b/a.json"}}})",
+        R"({"$ref":"a.json#/b","$defs":{"x":{"$id":"a.json"}}})"}) {
+    EXPECT_EQ(CheckJsonSchema(Parse(valid)), std::nullopt) << valid;
+  }
+  for (std::string_view invalid :
+       {R"({"$ref":"a.json","$defs":{"x":{"$id":"http://h/s/ba.json"}}})",
+        R"({"$ref":"h/s","$defs":{"x":{"$id":"http://h/s/a.json"}}})"}) {
+    EXPECT_NE(CheckJsonSchema(Parse(invalid)), std::nullopt) << invalid;
+  }
+}
+
+// Comparing each reference with each identifier would take tens of seconds.
+TEST(JsonSchemaCheck, ManyIdentifiersAndReferencesCostOneSearchEach) {
+  constexpr int kCount = 12000;
+  std::string definitions;
+  std::string references;
+  for (int i = 0; i < kCount; ++i) {
+    const std::string_view comma = i > 0 ? "," : "";
+    definitions += fmt::format("{}\"{}\":{{\"$id\":\"http://host/{}.json\"}}", comma, i, i);
+    references += fmt::format("{}{{\"$ref\":\"{}.json\"}}", comma, kCount - 1 - i);
+  }
+  const std::string schema =
+      fmt::format(R"({{"$defs":{{{}}},"anyOf":[{}]}})", definitions, references);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(CheckJsonSchema(Parse(schema)), std::nullopt);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST(StrictSchema, RecordedSchemasAreTransformedOrRefusedAlike) {
