@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <iterator>
+#include <optional>
+
+#include "text/json_pattern.h"
 
 namespace deepinfer {
 
@@ -153,14 +156,106 @@ std::vector<std::string_view> PassedOver(const json::object& schema) {
   return keywords;
 }
 
-void CollectUnenforced(const json::value& schema, const std::string& path,
+// Where the strings that a schema describes stand.
+enum class StringPlace : unsigned char { kJson, kParameters, kParameter, kEither };
+
+// `pointer` leads from a schema to one of its subschemas.
+StringPlace PlaceOfChild(StringPlace place, std::string_view pointer) {
+  const auto below = [&](std::initializer_list<std::string_view> keys) {
+    return std::any_of(keys.begin(), keys.end(),
+                       [&](std::string_view key) { return pointer.starts_with(key); });
+  };
+  if (place == StringPlace::kParameters) {
+    if (below({"/properties/", "/patternProperties/", "/additionalProperties"})) {
+      return StringPlace::kParameter;
+    }
+    if (below({"/anyOf/", "/oneOf/", "/allOf/"})) return StringPlace::kParameters;
+    // A definition may be referred to from either.
+    if (below({"/$defs/", "/definitions/"})) return StringPlace::kEither;
+  }
+  if (place == StringPlace::kParameter && below({"/anyOf/", "/oneOf/", "/allOf/"})) return place;
+  return place == StringPlace::kEither ? place : StringPlace::kJson;
+}
+
+StringPlace RootPlace(StringForm form) {
+  return form == StringForm::kJson ? StringPlace::kJson : StringPlace::kParameters;
+}
+
+std::optional<JsonPattern> PatternOf(std::string_view pattern, StringPlace place) {
+  if (place == StringPlace::kParameter) return JsonPattern{std::string(pattern), false};
+  return PatternInsideJsonString(pattern);
+}
+
+bool IsPatternKept(std::string_view pattern, StringPlace place) {
+  const auto kept = PatternOf(pattern, place);
+  return kept && (place == StringPlace::kJson || !kept->has_escapes);
+}
+
+// Patterns of values and of keys that do not say in JSON what the schema asks for.
+void CollectLostPatterns(const json::object& schema, StringPlace place, const std::string& path,
+                         std::vector<std::string>* found) {
+  const json::value* pattern = schema.if_contains("pattern");
+  if (pattern != nullptr && pattern->is_string() && !IsPatternKept(pattern->get_string(), place)) {
+    found->push_back("pattern at '" + path + "'");
+  }
+  const json::value* keys = schema.if_contains("patternProperties");
+  if (keys == nullptr || !keys->is_object()) return;
+  const StringPlace key_place = place == StringPlace::kParameter ? StringPlace::kJson : place;
+  for (const auto& member : keys->get_object()) {
+    if (IsPatternKept(member.key(), key_place)) continue;
+    found->push_back("patternProperties at '" + path + "'");
+  }
+}
+
+void CollectUnenforced(const json::value& schema, StringPlace place, const std::string& path,
                        std::vector<std::string>* found) {
   if (!schema.is_object()) return;
   for (const std::string_view key : PassedOver(schema.get_object())) {
     found->push_back(std::string(key) + " at '" + path + "'");
   }
+  CollectLostPatterns(schema.get_object(), place, path, found);
   VisitSubschemas(schema, [&](const std::string& pointer, const json::value& child) {
-    CollectUnenforced(child, path + pointer, found);
+    CollectUnenforced(child, PlaceOfChild(place, pointer), path + pointer, found);
+    return false;
+  });
+}
+
+// A pattern that cannot be written goes.
+void RewritePatterns(StringPlace place, json::object* schema) {
+  json::value* pattern = schema->if_contains("pattern");
+  if (pattern != nullptr && pattern->is_string()) {
+    const auto rewritten = PatternOf(pattern->get_string(), place);
+    if (rewritten) {
+      *pattern = rewritten->expression;
+    } else {
+      schema->erase("pattern");
+    }
+  }
+  json::value* keys = schema->if_contains("patternProperties");
+  if (keys == nullptr || !keys->is_object()) return;
+  const StringPlace key_place = place == StringPlace::kParameter ? StringPlace::kJson : place;
+  json::object rewritten_keys;
+  for (auto& member : keys->get_object()) {
+    const auto rewritten = PatternOf(member.key(), key_place);
+    if (rewritten) rewritten_keys.emplace(rewritten->expression, std::move(member.value()));
+  }
+  *keys = std::move(rewritten_keys);
+}
+
+void OpenAt(StringPlace place, json::value* schema) {
+  if (!schema->is_object()) return;
+  json::object& object = schema->get_object();
+  if (NamesType(object, "object") &&
+      !HasAny(object, {"properties", "patternProperties", "additionalProperties",
+                       "unevaluatedProperties"})) {
+    object["additionalProperties"] = true;
+  }
+  if (NamesType(object, "array") && !HasAny(object, {"items", "prefixItems", "unevaluatedItems"})) {
+    object["items"] = json::object();
+  }
+  RewritePatterns(place, &object);
+  VisitSubschemas(*schema, [&](const std::string& pointer, json::value& child) {
+    OpenAt(PlaceOfChild(place, pointer), &child);
     return false;
   });
 }
@@ -191,26 +286,11 @@ Result<json::value> ParseGrammarJson(std::string_view text, std::string_view wha
   return value;
 }
 
-void OpenBareContainers(json::value* schema) {
-  if (!schema->is_object()) return;
-  json::object& object = schema->get_object();
-  if (NamesType(object, "object") &&
-      !HasAny(object, {"properties", "patternProperties", "additionalProperties",
-                       "unevaluatedProperties"})) {
-    object["additionalProperties"] = true;
-  }
-  if (NamesType(object, "array") && !HasAny(object, {"items", "prefixItems", "unevaluatedItems"})) {
-    object["items"] = json::object();
-  }
-  VisitSubschemas(*schema, [](const std::string&, json::value& child) {
-    OpenBareContainers(&child);
-    return false;
-  });
-}
+void OpenBareContainers(json::value* schema, StringForm form) { OpenAt(RootPlace(form), schema); }
 
-std::vector<std::string> FindUnenforced(const json::value& schema) {
+std::vector<std::string> FindUnenforced(const json::value& schema, StringForm form) {
   std::vector<std::string> found;
-  CollectUnenforced(schema, "", &found);
+  CollectUnenforced(schema, RootPlace(form), "", &found);
   return found;
 }
 

@@ -15,14 +15,21 @@ namespace deepinfer {
 // JSON from a request. Error: invalid_request that names `what` and the place.
 Result<boost::json::value> ParseGrammarJson(std::string_view text, std::string_view what);
 
-// The compiler closes objects and arrays to what the schema names. One that names nothing means
-// any content: this says so in the schema itself.
-void OpenBareContainers(boost::json::value* schema);
+// How the strings of a value are written: as JSON, or, for the properties of a tool's parameters,
+// as they are. What stands inside such a property is JSON again.
+enum class StringForm : unsigned char { kJson, kRawProperties };
+
+// Says in the schema itself what the compiler takes otherwise:
+//  * it closes objects and arrays to what the schema names; one that names nothing is opened;
+//  * it copies what a pattern matches into JSON strings: patterns match the escapes.
+void OpenBareContainers(boost::json::value* schema, StringForm form = StringForm::kJson);
 
 // What the compiler passes over without a word: keywords it does not know, keywords beside one that
-// it takes alone ($ref, const, enum, anyOf, oneOf, allOf), formats it does not know. Each with the
-// JSON pointer of its schema: "uniqueItems at '/properties/a'".
-std::vector<std::string> FindUnenforced(const boost::json::value& schema);
+// it takes alone ($ref, const, enum, anyOf, oneOf, allOf), formats it does not know, patterns that
+// cannot be written for JSON strings. Each with the JSON pointer of its schema: "uniqueItems at
+// '/properties/a'".
+std::vector<std::string> FindUnenforced(const boost::json::value& schema,
+                                        StringForm form = StringForm::kJson);
 
 // JSON pointer of the innermost subschema that `is_valid` refuses while its parents are refused
 // too: the place of a fault. Empty for the schema itself. Each subschema is tried together with

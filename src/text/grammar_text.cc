@@ -110,10 +110,10 @@ Result<json::object> InvokeTag(const json::value& tool, size_t index, const Call
   json::value schema = {{"type", "object"}};
   if (parameters != nullptr && !parameters->is_null()) schema = *parameters;
   if (!schema.is_object() || schema.get_object().empty()) schema = {{"type", "object"}};
-  for (const std::string& part : FindUnenforced(schema)) {
+  for (const std::string& part : FindUnenforced(schema, StringForm::kRawProperties)) {
     unenforced->push_back(where + ".parameters: " + part);
   }
-  OpenBareContainers(&schema);
+  OpenBareContainers(&schema, StringForm::kRawProperties);
   json::value* properties = schema.get_object().if_contains("properties");
   if (properties != nullptr && properties->is_object()) {
     for (auto& property : properties->get_object()) {

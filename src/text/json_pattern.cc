@@ -1,0 +1,346 @@
+#include "text/json_pattern.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <vector>
+
+#include "base/utf8.h"
+
+namespace deepinfer {
+
+namespace {
+
+// What no JSON string holds as it is, as members of a negated class. The compiler takes any number
+// of digits behind \x, so none may follow.
+constexpr std::string_view kEscapedMembers = R"(\x00-\x1f"\\)";
+// \s without control characters.
+constexpr std::string_view kSpaceMembers =
+    R"( \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff)";
+// The compiler's automaton for JSON strings drops every path through an escape. It takes ASCII
+// only: this matches nothing and keeps the pattern away from it.
+constexpr std::string_view kPlainGrammarMark = "(?:ä){0}";
+
+bool NeedsEscape(char32_t c) { return c < 0x20 || c == '"' || c == '\\'; }
+
+std::string Literal(char32_t c) {
+  std::string out;
+  if (c < 0x80 &&
+      std::string_view("^$.*+?()[]{}|/-\\").find(static_cast<char>(c)) != std::string_view::npos) {
+    out += '\\';
+  }
+  AppendUtf8(c, &out);
+  return out;
+}
+
+// An expression for the escape of one character in a JSON string.
+std::string EscapeOf(char32_t c) {
+  switch (c) {
+    case '"':
+      return R"(\\")";
+    case '\\':
+      return R"(\\\\)";
+    case '\n':
+      return R"(\\n)";
+    case '\r':
+      return R"(\\r)";
+    case '\t':
+      return R"(\\t)";
+    case '\f':
+      return R"(\\f)";
+    case '\b':
+      return R"(\\b)";
+    default: {
+      constexpr char kHex[] = "0123456789abcdef";
+      return std::string(R"(\\u00)") + kHex[c >> 4] + kHex[c & 15];
+    }
+  }
+}
+
+struct Range {
+  char32_t first = 0;
+  char32_t last = 0;
+};
+
+// One pass over a pattern.
+class Rewriter {
+ public:
+  explicit Rewriter(std::string_view pattern) : text_(pattern) {}
+
+  std::optional<JsonPattern> Run() {
+    while (pos_ < text_.size()) {
+      if (!Item()) return std::nullopt;
+    }
+    // Behind the anchor, which the compiler knows at the front only.
+    if (has_escapes_) out_.insert(out_.starts_with('^') ? 1 : 0, kPlainGrammarMark);
+    return JsonPattern{std::move(out_), has_escapes_};
+  }
+
+ private:
+  // What a class or an escape stands for.
+  struct Members {
+    std::vector<Range> ranges;
+    std::string shorthands;  // \d and \w
+    std::string negated;     // letters of \D, \W and \S
+    bool spaces = false;
+  };
+
+  bool Item() {
+    const char c = text_[pos_];
+    if (c == '[') return Class();
+    if (c == '\\') return Escape();
+    if (c == '.') {
+      ++pos_;
+      out_ += "[^" + std::string(kEscapedMembers) + ']';
+      return true;
+    }
+    const Utf8Char next = DecodeUtf8(text_, pos_);
+    if (NeedsEscape(next.code_point)) {
+      AppendEscapes({next.code_point});
+    } else {
+      out_ += text_.substr(pos_, next.size_bytes);
+    }
+    pos_ += next.size_bytes;
+    return next.status == Utf8Status::kValid;
+  }
+
+  void AppendEscapes(const std::vector<char32_t>& characters) {
+    has_escapes_ = true;
+    out_ += "(?:";
+    for (size_t i = 0; i < characters.size(); ++i) {
+      if (i > 0) out_ += '|';
+      out_ += EscapeOf(characters[i]);
+    }
+    out_ += ')';
+  }
+
+  bool Escape() {
+    if (pos_ + 1 >= text_.size()) return false;
+    const char c = text_[pos_ + 1];
+    // References back, properties and assertions: the compiler has its own words about them.
+    if ((c >= '1' && c <= '9') || std::string_view("kpPbB").find(c) != std::string_view::npos) {
+      out_ += text_.substr(pos_, 2);
+      pos_ += 2;
+      return true;
+    }
+    Members members;
+    if (!ReadMember(&members)) return false;
+    if (members.ranges.empty()) {
+      if (IsPlain(members)) {
+        out_ += members.shorthands;
+        return true;
+      }
+      return AppendClass(members);
+    }
+    const char32_t character = members.ranges.front().first;
+    if (NeedsEscape(character)) {
+      AppendEscapes({character});
+    } else {
+      out_ += Literal(character);
+    }
+    return true;
+  }
+
+  bool Class() {
+    const size_t start = pos_;
+    ++pos_;
+    const bool negated = pos_ < text_.size() && text_[pos_] == '^';
+    if (negated) ++pos_;
+    const size_t body = pos_;
+    Members members;
+    while (pos_ < text_.size() && text_[pos_] != ']') {
+      if (!ReadRange(&members)) return false;
+    }
+    if (pos_ == text_.size() || pos_ == body) return false;
+    ++pos_;
+    if (negated) {
+      AppendNegatedClass(members);
+      return true;
+    }
+    if (IsPlain(members)) {
+      out_ += text_.substr(start, pos_ - start);
+      return true;
+    }
+    return AppendClass(members);
+  }
+
+  static bool IsPlain(const Members& members) {
+    if (members.spaces || !members.negated.empty()) return false;
+    for (const Range& range : members.ranges) {
+      if (range.first < 0x20 || (range.first <= '"' && range.last >= '"') ||
+          (range.first <= '\\' && range.last >= '\\')) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool ReadRange(Members* members) {
+    const size_t num_ranges = members->ranges.size();
+    if (!ReadMember(members)) return false;
+    const bool is_character = members->ranges.size() > num_ranges;
+    if (!is_character || pos_ + 1 >= text_.size() || text_[pos_] != '-' || text_[pos_ + 1] == ']') {
+      return true;
+    }
+    ++pos_;
+    Members last;
+    if (!ReadMember(&last) || last.ranges.size() != 1) return false;
+    members->ranges.back().last = last.ranges.front().last;
+    return members->ranges.back().first <= members->ranges.back().last;
+  }
+
+  // One character, as it is or escaped, or a shorthand such as \d.
+  bool ReadMember(Members* members) {
+    if (text_[pos_] != '\\') {
+      const Utf8Char next = DecodeUtf8(text_, pos_);
+      pos_ += next.size_bytes;
+      members->ranges.push_back({next.code_point, next.code_point});
+      return next.status == Utf8Status::kValid;
+    }
+    if (pos_ + 1 >= text_.size()) return false;
+    const char c = text_[pos_ + 1];
+    switch (c) {
+      case 'd':
+      case 'w':
+        members->shorthands += text_.substr(pos_, 2);
+        break;
+      case 's':
+        members->spaces = true;
+        break;
+      case 'D':
+      case 'W':
+      case 'S':
+        members->negated += c;
+        break;
+      default: {
+        pos_ += 2;
+        const std::optional<char32_t> character = EscapedCharacter(c);
+        if (character) members->ranges.push_back({*character, *character});
+        return character.has_value();
+      }
+    }
+    pos_ += 2;
+    return true;
+  }
+
+  // Behind the backslash and `c`.
+  std::optional<char32_t> EscapedCharacter(char c) {
+    constexpr std::string_view kLetters = "nrtfvb";
+    constexpr std::string_view kCharacters = "\n\r\t\f\v\b";
+    const size_t letter = kLetters.find(c);
+    if (letter != std::string_view::npos) return kCharacters[letter];
+    if (c == 'x') return Hex(2);
+    if (c == 'u') return Hex(4);
+    const auto is_letter = [](char byte) {
+      return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+    };
+    const auto is_digit = [](char byte) { return byte >= '0' && byte <= '9'; };
+    const bool at_end = pos_ == text_.size();
+    if (c == 'c') {
+      if (at_end || !is_letter(text_[pos_])) return std::nullopt;
+      return text_[pos_++] & 31;
+    }
+    if (c == '0' && (at_end || !is_digit(text_[pos_]))) return 0;
+    if (is_letter(c) || is_digit(c) || static_cast<unsigned char>(c) >= 0x80) return std::nullopt;
+    return c;
+  }
+
+  std::optional<char32_t> Hex(size_t num_digits) {
+    const bool braced = num_digits == 4 && pos_ < text_.size() && text_[pos_] == '{';
+    if (braced) {
+      ++pos_;
+      num_digits = std::min(text_.find('}', pos_), text_.size()) - pos_;
+    }
+    const std::string_view digits = text_.substr(pos_, num_digits);
+    uint32_t value = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    pos_ += digits.size() + (braced ? 1 : 0);
+    const bool complete = error == std::errc() && end == digits.data() + digits.size() &&
+                          digits.size() == num_digits && pos_ <= text_.size();
+    const bool is_surrogate = value >= 0xD800 && value <= 0xDFFF;
+    if (!complete || value > 0x10FFFF || is_surrogate) return std::nullopt;
+    return value;
+  }
+
+  void AppendNegatedClass(const Members& members) {
+    out_ += "[^" + std::string(kEscapedMembers) + members.shorthands;
+    if (members.spaces) out_ += kSpaceMembers;
+    for (const char letter : members.negated) out_ += std::string(1, '\\') + letter;
+    for (const Range& range : members.ranges) {
+      // The escaped members are there already.
+      if (range.last < 0x20 || (range.first == range.last && NeedsEscape(range.first))) continue;
+      const char32_t first = std::max<char32_t>(range.first, 0x20);
+      out_ += Literal(first);
+      if (first != range.last) out_ += '-' + Literal(range.last);
+    }
+    out_ += ']';
+  }
+
+  // Alternatives: what stands as it is, escapes, and bodies of negated classes.
+  bool AppendClass(const Members& members) {
+    std::vector<std::string> parts;
+    const std::string plain = PlainMembers(members);
+    // A class that begins with a caret is negated, however the caret is spelt.
+    if (!plain.empty()) parts.push_back(plain == R"(\^)" ? plain : '[' + plain + ']');
+    for (const Range& range : members.ranges) {
+      // Escapes of a whole range would be most of the grammar.
+      if (range.first != range.last || !NeedsEscape(range.first)) continue;
+      parts.push_back(EscapeOf(range.first));
+      has_escapes_ = true;
+    }
+    for (const char letter : members.negated) {
+      const std::string_view body = letter == 'D'   ? R"(\d)"
+                                    : letter == 'W' ? R"(\w)"
+                                                    : kSpaceMembers;
+      parts.push_back("[^" + std::string(kEscapedMembers) + std::string(body) + ']');
+    }
+    if (parts.empty()) return false;
+    out_ += "(?:";
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (i > 0) out_ += '|';
+      out_ += parts[i];
+    }
+    out_ += ')';
+    return true;
+  }
+
+  static std::string PlainMembers(const Members& members) {
+    std::string out = members.shorthands;
+    if (members.spaces) out += kSpaceMembers;
+    bool has_caret = false;
+    const auto append = [&](char32_t first, char32_t last) {
+      if (first > last) return;
+      if (first == '^') {
+        has_caret = true;
+        if (++first > last) return;
+      }
+      out += Literal(first);
+      if (first != last) out += '-' + Literal(last);
+    };
+    for (const Range& range : members.ranges) {
+      char32_t first = std::max<char32_t>(range.first, 0x20);
+      for (const char32_t gap : {U'"', U'\\'}) {
+        if (gap < first || gap > range.last) continue;
+        append(first, gap - 1);
+        first = gap + 1;
+      }
+      append(first, range.last);
+    }
+    if (has_caret) out += R"(\^)";
+    return out;
+  }
+
+  std::string_view text_;
+  size_t pos_ = 0;
+  bool has_escapes_ = false;
+  std::string out_;
+};
+
+}  // namespace
+
+std::optional<JsonPattern> PatternInsideJsonString(std::string_view pattern) {
+  return Rewriter(pattern).Run();
+}
+
+}  // namespace deepinfer

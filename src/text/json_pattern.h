@@ -1,0 +1,23 @@
+// Regular expressions of JSON Schema (`pattern`) on their way to the grammar compiler, which copies
+// what they match between the quotes of a JSON string as it is. Internal to the grammar code.
+// Thread rule: pure function.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace deepinfer {
+
+struct JsonPattern {
+  std::string expression;
+  bool has_escapes = false;  // it means something else outside a JSON string
+};
+
+// The expression for the spelling inside a JSON string. A quotation mark, a backslash or a control
+// character that the pattern names, alone or in a class, becomes its escape; ranges, negated
+// classes, `.` and \s leave these characters out. A pattern that can match none of them stays as
+// it is. Nothing where a part cannot be rewritten.
+std::optional<JsonPattern> PatternInsideJsonString(std::string_view pattern);
+
+}  // namespace deepinfer
