@@ -6,7 +6,7 @@
 namespace deepinfer {
 
 std::vector<const PrefillInput*> CandidateOrder(const PlannerSnapshot& snapshot,
-                                                bool batch_floor_due) {
+                                                bool batch_floor_due, bool only_one) {
   std::vector<const PrefillInput*> order;
   order.reserve(snapshot.prefill.size());
   for (const PrefillInput& c : snapshot.prefill) order.push_back(&c);
@@ -18,7 +18,8 @@ std::vector<const PrefillInput*> CandidateOrder(const PlannerSnapshot& snapshot,
                               ? kNoDeadlineUs
                               : c.deadline_us - now - c.predicted_prefill_us;
     // Among aged candidates arrival alone decides.
-    return std::make_tuple(!c.admitted, !aged, aged ? RequestClass::kInteractive : rank,
+    return std::make_tuple(!c.admitted && !only_one, !aged,
+                           aged ? RequestClass::kInteractive : rank, !c.admitted && !aged,
                            aged ? 0 : slack, c.arrival_us, c.holding.id);
   };
   std::sort(order.begin(), order.end(),

@@ -15,9 +15,11 @@ constexpr int32_t PlanBlocks(int64_t num_rows) {
 }
 
 // Candidates in the order in which they are tried: the first batch request when its floor is due,
-// then chunks that go on, requests that waited too long, then class, slack, arrival.
+// then chunks that go on, requests that waited too long, then class, slack, arrival. Where there is
+// time for one of them only, chunks that go on come first in their class: else a long prompt would
+// keep all others waiting.
 std::vector<const PrefillInput*> CandidateOrder(const PlannerSnapshot& snapshot,
-                                                bool batch_floor_due);
+                                                bool batch_floor_due, bool only_one);
 
 // True when, with `taken` more blocks handed out, the neediest sequence (the candidate included)
 // could still run to its end, if need be with all others parked: admission cannot deadlock.

@@ -158,10 +158,16 @@ class StepPlanner {
           decode_us + std::min(allowed - decode_us, limits_.prefill_share_max * allowed);
     }
     int32_t skips = 0;
-    for (const PrefillInput* c : CandidateOrder(in_, BatchFloorDue())) {
+    bool out_of_budget = false;
+    for (const PrefillInput* c : CandidateOrder(in_, BatchFloorDue(), HasTimeForOneOnly())) {
       if (IsParked(c->holding.id)) continue;
+      // What comes back without a row to compute takes no time.
+      if (out_of_budget && c->next < c->end) continue;
       const Outcome outcome = TryCandidate(*c);
-      if (outcome == Outcome::kNoBudget) break;
+      if (outcome == Outcome::kNoBudget) {
+        out_of_budget = true;
+        continue;
+      }
       if (outcome == Outcome::kPlanned) continue;
       if (blocked_ == nullptr && c->admitted) blocked_ = c;
       plan_.skipped.push_back(c->holding.id);
@@ -172,6 +178,17 @@ class StepPlanner {
       }
       if (++skips >= limits_.max_skips) break;
     }
+  }
+
+  // Whether decode rows leave no time for a quantum: it runs all the same now and then, of one
+  // candidate.
+  bool HasTimeForOneOnly() const {
+    if (plan_.decode.empty()) return false;
+    return std::all_of(in_.prefill.begin(), in_.prefill.end(), [&](const PrefillInput& c) {
+      if (c.next >= c.end) return true;
+      const int64_t quantum_end = std::min<int64_t>(c.end, c.next + limits_.min_prefill_rows);
+      return LastEndInTime(c, quantum_end) < quantum_end;
+    });
   }
 
   Outcome TryCandidate(const PrefillInput& c) {

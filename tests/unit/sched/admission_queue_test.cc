@@ -48,8 +48,8 @@ TEST(AdmissionQueue, AWindowGivesTheSameFirstCandidatesAsTheWholeQueue) {
       window.prefill.push_back(all.prefill[static_cast<size_t>(id - 1)]);
     }
     EXPECT_LE(window.prefill.size(), 6 * kCount);
-    const auto want = CandidateOrder(all, false);
-    const auto got = CandidateOrder(window, false);
+    const auto want = CandidateOrder(all, false, false);
+    const auto got = CandidateOrder(window, false, false);
     for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(got[i]->holding.id, want[i]->holding.id) << i;
   }
 }

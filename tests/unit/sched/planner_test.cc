@@ -112,6 +112,34 @@ TEST_F(PlannerTest, AQuantumRunsEveryFourthStepHoweverSlowDecodingIs) {
   EXPECT_EQ(rows, (std::vector<int64_t>{0, 0, 0, 128, 0, 0, 0, 128}));
 }
 
+// Where decoding alone takes longer than the target.
+TEST_F(PlannerTest, ALongPromptLeavesTheQuantumToMoreUrgentOnes) {
+  PlannerSnapshot s = Snapshot();
+  for (int64_t id = 1; id <= 200; ++id) s.decode.push_back(Decoding(id, 1000));
+  s.prefill = {Continuing(900, 256, 20'000), Waiting(901, 20)};
+  limits_.max_sequences = 300;
+  s.memory.steps_since_prefill = limits_.prefill_every;
+  EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{900})) << "of one class";
+  s.prefill[0].holding.request_class = RequestClass::kBatch;
+  EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{901}));
+  s.memory.batch_credit_rows = limits_.min_prefill_rows;
+  EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{900})) << "its floor is due";
+  s.memory.batch_credit_rows = 0;
+  // Older than its class may wait: the first of all again.
+  s.now_us = kMaxWaitBatchUs + 10;
+  s.prefill[1].arrival_us = s.now_us;
+  EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{900}));
+}
+
+TEST_F(PlannerTest, WhatComesBackWithoutRowsDoesNotWaitForAQuantum) {
+  PlannerSnapshot s = Snapshot();
+  for (int64_t id = 1; id <= 200; ++id) s.decode.push_back(Decoding(id, 1000));
+  s.prefill = {Continuing(900, 256, 20'000), Waiting(901, 20)};
+  s.prefill[1].next = s.prefill[1].end;
+  limits_.max_sequences = 300;
+  EXPECT_EQ(PrefillIds(Run(s)), (std::vector<int64_t>{901}));
+}
+
 TEST_F(PlannerTest, SeveralUnfinishedChunksShareAStepAndEndOnBlockEdges) {
   PlannerSnapshot s = Snapshot();
   s.prefill = {Continuing(1, 128, 300), Waiting(2, 3000), Waiting(3, 3000)};
