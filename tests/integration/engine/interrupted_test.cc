@@ -72,7 +72,7 @@ TEST_F(Interrupted, ParkedInAReplayItKeepsTheBlocksOfItsHit) {
         ++parks;
         if (evicted) driver->Run(Request(prompt));
       }
-      EXPECT_GT(parks, 2);
+      EXPECT_GE(parks, 2) << "one of them inside the replay";
       EXPECT_EQ(driver->state().statistics.resumes_rebuilt, 0);
     }
   }
@@ -149,7 +149,8 @@ TEST_F(Interrupted, WindowsOfARebuiltPromptAreKeptWhereTheyAreExact) {
     EXPECT_EQ(driver->state().statistics.resumes_rebuilt, 1);
     const auto got = driver->Run(Request(parting));
     got.ExpectSame(want, "edge " + std::to_string(edge));
-    if (edge == 768) EXPECT_EQ(got.counters.cached_tokens, 768) << "this one is whole";
+    if (edge != 768) continue;
+    EXPECT_EQ(got.counters.cached_tokens, 768) << "this one is whole";
   }
 }
 
