@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 
@@ -36,6 +38,7 @@ constexpr std::string_view kUnknownKeywords[] = {"not",
                                                  "dependentRequired",
                                                  "dependentSchemas",
                                                  "dependencies",
+                                                 "$dynamicRef",
                                                  "uniqueItems",
                                                  "contains",
                                                  "minContains",
@@ -62,6 +65,9 @@ constexpr std::string_view kKnownFormats[] = {"email",         "date",
                                               "json-pointer",  "relative-json-pointer"};
 // Of a string, the first that it has is all that counts; the lengths go together.
 constexpr std::string_view kStringKeywords[] = {"format", "pattern", "minLength", "maxLength"};
+// Passed over where no type is named.
+constexpr std::string_view kTypedAssertions[] = {"format", "pattern", "minLength", "maxLength",
+                                                 "multipleOf"};
 constexpr std::string_view kDefinitionKeywords[] = {"$defs", "definitions"};
 
 std::string PointerToken(std::string_view key) {
@@ -120,6 +126,44 @@ bool HasAny(const json::object& schema, std::initializer_list<std::string_view> 
                      [&](std::string_view key) { return schema.contains(key); });
 }
 
+bool IsFalse(const json::value* value) { return value != nullptr && *value == json::value(false); }
+
+// Keywords about members whose names no other keyword gives.
+bool HasFreeNames(const json::object& schema) {
+  for (const std::string_view key : {"additionalProperties", "unevaluatedProperties"}) {
+    if (schema.contains(key) && !IsFalse(schema.if_contains(key))) return true;
+  }
+  return HasAny(schema, {"patternProperties", "propertyNames"}) || !schema.contains("properties");
+}
+
+// A number that the compiler rounds.
+bool IsBeyondRange(const json::value& value) {
+  constexpr double kExactIntegers = 9007199254740992.0;  // 2^53
+  if (value.is_uint64()) return value.get_uint64() > uint64_t{INT64_MAX};
+  return value.is_double() && std::abs(value.get_double()) >= kExactIntegers;
+}
+
+bool HoldsNumberBeyondRange(const json::value& values) {
+  if (!values.is_array()) return IsBeyondRange(values);
+  return std::any_of(values.get_array().begin(), values.get_array().end(), IsBeyondRange);
+}
+
+// Assertions about objects that hold only in part.
+void AddPartlyTaken(const json::object& schema, std::vector<std::string_view>* keywords) {
+  const json::value* least = schema.if_contains("minProperties");
+  // Free names may repeat.
+  if (least != nullptr && *least != json::value(0) && HasFreeNames(schema)) {
+    keywords->push_back("minProperties");
+  }
+  if (!schema.contains("properties")) return;
+  for (const std::string_view key : {"propertyNames", "patternProperties"}) {
+    if (schema.contains(key)) keywords->push_back(key);
+  }
+  if (schema.contains("patternProperties") && schema.contains("required")) {
+    keywords->push_back("required");
+  }
+}
+
 // Keywords of one schema object that the compiler passes over.
 std::vector<std::string_view> PassedOver(const json::object& schema) {
   std::vector<std::string_view> keywords;
@@ -132,11 +176,18 @@ std::vector<std::string_view> PassedOver(const json::object& schema) {
   const auto* alone =
       std::find_if(std::begin(kExclusiveKeywords), std::end(kExclusiveKeywords), present);
   if (alone != std::end(kExclusiveKeywords)) {
-    // The type of given values says nothing new.
+    // Given values of other types are taken out.
     const bool values = *alone == "const" || *alone == "enum";
+    if (values && HoldsNumberBeyondRange(*schema.if_contains(*alone))) keywords.push_back(*alone);
     for (const std::string_view key : kAssertions) {
       if (key != *alone && present(key) && !(values && key == "type")) keywords.push_back(key);
     }
+    return keywords;
+  }
+  AddPartlyTaken(schema, &keywords);
+  if (!schema.contains("type")) {
+    std::copy_if(std::begin(kTypedAssertions), std::end(kTypedAssertions),
+                 std::back_inserter(keywords), present);
     return keywords;
   }
   const json::value* format = schema.if_contains("format");
@@ -242,6 +293,64 @@ void RewritePatterns(StringPlace place, json::object* schema) {
   *keys = std::move(rewritten_keys);
 }
 
+// Which member "type" of a schema a value has.
+bool IsOfType(const json::value& value, std::string_view type) {
+  const bool whole = value.is_int64() || value.is_uint64() ||
+                     (value.is_double() && std::trunc(value.get_double()) == value.get_double());
+  if (type == "integer") return whole;
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_bool();
+  if (type == "null") return value.is_null();
+  if (type == "array") return value.is_array();
+  return type == "object" && value.is_object();
+}
+
+// Takes the given values of other types than the named ones out; the compiler refuses none at all.
+void DropValuesOfOtherTypes(json::object* schema) {
+  const json::value* types = schema->if_contains("type");
+  if (types == nullptr) return;
+  const auto fits = [&](const json::value& value) {
+    if (types->is_string()) return IsOfType(value, types->get_string());
+    return !types->is_array() ||
+           std::any_of(types->get_array().begin(), types->get_array().end(),
+                       [&](const json::value& type) {
+                         return type.is_string() && IsOfType(value, type.get_string());
+                       });
+  };
+  json::value* values = schema->if_contains("enum");
+  if (values != nullptr && values->is_array()) {
+    json::array kept;
+    std::copy_if(values->get_array().begin(), values->get_array().end(), std::back_inserter(kept),
+                 fits);
+    *values = std::move(kept);
+  }
+  const json::value* value = schema->if_contains("const");
+  if (value != nullptr && !fits(*value)) {
+    schema->erase("const");
+    (*schema)["enum"] = json::array();
+  }
+}
+
+// Beside patterns of names the schema of a required one is not known.
+void NameRequired(json::object* schema) {
+  const json::value* required = schema->if_contains("required");
+  if (required == nullptr || !required->is_array() || schema->contains("patternProperties")) return;
+  json::value other = json::object();
+  for (const std::string_view key : {"unevaluatedProperties", "additionalProperties"}) {
+    const json::value* given = schema->if_contains(key);
+    if (given != nullptr && *given != json::value(true)) other = *given;
+  }
+  json::value* named = schema->if_contains("properties");
+  json::object properties =
+      named != nullptr && named->is_object() ? named->get_object() : json::object();
+  const size_t num_named = properties.size();
+  for (const json::value& name : required->get_array()) {
+    if (name.is_string()) properties.emplace(name.get_string(), other);
+  }
+  if (properties.size() > num_named) (*schema)["properties"] = std::move(properties);
+}
+
 void OpenAt(StringPlace place, json::value* schema) {
   if (!schema->is_object()) return;
   json::object& object = schema->get_object();
@@ -253,6 +362,8 @@ void OpenAt(StringPlace place, json::value* schema) {
   if (NamesType(object, "array") && !HasAny(object, {"items", "prefixItems", "unevaluatedItems"})) {
     object["items"] = json::object();
   }
+  NameRequired(&object);
+  DropValuesOfOtherTypes(&object);
   RewritePatterns(place, &object);
   VisitSubschemas(*schema, [&](const std::string& pointer, json::value& child) {
     OpenAt(PlaceOfChild(place, pointer), &child);

@@ -21,12 +21,16 @@ enum class StringForm : unsigned char { kJson, kRawProperties };
 
 // Says in the schema itself what the compiler takes otherwise:
 //  * it closes objects and arrays to what the schema names; one that names nothing is opened;
-//  * it copies what a pattern matches into JSON strings: patterns match the escapes.
+//  * it copies what a pattern matches into JSON strings: patterns match the escapes;
+//  * it asks for required names only where they are properties: missing ones become properties;
+//  * it takes no type beside given values: those of other types go.
 void OpenBareContainers(boost::json::value* schema, StringForm form = StringForm::kJson);
 
 // What the compiler passes over without a word: keywords it does not know, keywords beside one that
-// it takes alone ($ref, const, enum, anyOf, oneOf, allOf), formats it does not know, patterns that
-// cannot be written for JSON strings. Each with the JSON pointer of its schema: "uniqueItems at
+// it takes alone ($ref, const, enum, anyOf, oneOf, allOf), assertions it takes of a named type
+// only, formats it does not know, patterns that cannot be written for JSON strings, names of
+// properties that two keywords speak of, numbers beyond 64 bits. Each with the JSON pointer of its
+// schema: "uniqueItems at
 // '/properties/a'".
 std::vector<std::string> FindUnenforced(const boost::json::value& schema,
                                         StringForm form = StringForm::kJson);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "unit/text/grammar_test_util.h"
@@ -73,6 +74,56 @@ TEST(GrammarPattern, WhatCannotBeWrittenIsReported) {
       Schema(R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[^]$"}}})");
   EXPECT_EQ(UnenforcedOf(source), std::vector<std::string>{"pattern at '/properties/a'"});
   EXPECT_TRUE(DemoMatches(source, R"({"a":"xy"})"));
+}
+
+TEST(GrammarSchema, RequiredNamesThatAreNoPropertiesAreAskedFor) {
+  const GrammarSource open =
+      Schema(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a","x"]})");
+  EXPECT_TRUE(DemoMatches(open, R"({"a": 203, "x": [1, "y"]})"));
+  EXPECT_FALSE(DemoMatches(open, R"({"a": 203})"));
+  const GrammarSource typed = Schema(
+      R"({"type":"array","items":{"anyOf":[{"type":"object","required":["x"],
+          "additionalProperties":{"type":"integer"}}]},"minItems":1})");
+  EXPECT_TRUE(DemoMatches(typed, R"([{"x": 1}])"));
+  EXPECT_FALSE(DemoMatches(typed, R"([{"x": "1"}])"));
+  EXPECT_FALSE(DemoMatches(typed, R"([{}])"));
+  for (const GrammarSource& source : {open, typed}) EXPECT_TRUE(UnenforcedOf(source).empty());
+  // Nothing fulfils it.
+  const auto never = CompileWith(
+      &DemoPool(), Schema(R"({"type":"object","required":["x"],"additionalProperties":false})"));
+  EXPECT_EQ(never.status().code(), StatusCode::kInvalidRequest) << never.status().ToString();
+}
+
+TEST(GrammarSchema, GivenValuesOfOtherTypesGo) {
+  const GrammarSource source = Schema(R"({"enum":["a",1,2.0,null,[1]],"type":["string","null"]})");
+  EXPECT_TRUE(UnenforcedOf(source).empty());
+  for (const char* text : {R"("a")", "null"}) EXPECT_TRUE(DemoMatches(source, text)) << text;
+  for (const char* text : {"1", "2.0", "[1]"}) EXPECT_FALSE(DemoMatches(source, text)) << text;
+  for (const char* text : {R"({"const":1,"type":"string"})", R"({"enum":[1],"type":"string"})"}) {
+    const auto never = CompileWith(&DemoPool(), Schema(text));
+    EXPECT_EQ(never.status().code(), StatusCode::kInvalidRequest) << text;
+  }
+}
+
+TEST(GrammarSchema, AssertionsThatHoldInPartAreReported) {
+  for (
+      const auto& [text, want] : std::vector<std::pair<const char*, const char*>>{
+          {R"({"pattern":"^a$"})", "pattern"},
+          {R"({"maxLength":3})", "maxLength"},
+          {R"({"format":"date"})", "format"},
+          {R"({"multipleOf":3})", "multipleOf"},
+          {R"({"type":"object","minProperties":2,"additionalProperties":true})", "minProperties"},
+          {R"({"type":"object","properties":{"ab":{}},"propertyNames":{"pattern":"^b"}})",
+           "propertyNames"},
+          {R"({"type":"object","properties":{"ab":{}},"patternProperties":{"^a":{"type":"null"}}})",
+           "patternProperties"},
+          {R"({"const":12345678901234567890123})", "const"},
+          {R"({"enum":[18446744073709551615]})", "enum"},
+          {R"({"type":"object","properties":{"a":{"$dynamicRef":"#x"}}})", "$dynamicRef"}}) {
+    const std::vector<std::string> found = UnenforcedOf(Schema(text));
+    ASSERT_FALSE(found.empty()) << text;
+    EXPECT_TRUE(found.front().starts_with(want)) << text << ": " << found.front();
+  }
 }
 
 }  // namespace
