@@ -332,6 +332,14 @@ void DropValuesOfOtherTypes(json::object* schema) {
   }
 }
 
+void LimitIntegers(json::object* schema) {
+  if (!NamesType(*schema, "integer")) return;
+  const bool has_least = HasAny(*schema, {"minimum", "exclusiveMinimum"});
+  const bool has_most = HasAny(*schema, {"maximum", "exclusiveMaximum"});
+  if (has_least && !has_most) (*schema)["maximum"] = INT64_MAX;
+  if (has_most && !has_least) (*schema)["minimum"] = INT64_MIN;
+}
+
 // Beside patterns of names the schema of a required one is not known.
 void NameRequired(json::object* schema) {
   const json::value* required = schema->if_contains("required");
@@ -364,6 +372,7 @@ void OpenAt(StringPlace place, json::value* schema) {
   }
   NameRequired(&object);
   DropValuesOfOtherTypes(&object);
+  LimitIntegers(&object);
   RewritePatterns(place, &object);
   VisitSubschemas(*schema, [&](const std::string& pointer, json::value& child) {
     OpenAt(PlaceOfChild(place, pointer), &child);

@@ -23,7 +23,8 @@ enum class StringForm : unsigned char { kJson, kRawProperties };
 //  * it closes objects and arrays to what the schema names; one that names nothing is opened;
 //  * it copies what a pattern matches into JSON strings: patterns match the escapes;
 //  * it asks for required names only where they are properties: missing ones become properties;
-//  * it takes no type beside given values: those of other types go.
+//  * it takes no type beside given values: those of other types go;
+//  * it lets integers with one limit have any number of digits: they get the other one.
 void OpenBareContainers(boost::json::value* schema, StringForm form = StringForm::kJson);
 
 // What the compiler passes over without a word: keywords it does not know, keywords beside one that

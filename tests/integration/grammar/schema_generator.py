@@ -17,6 +17,11 @@ PATTERNS = [
     "^[äöü]+$",
     "^(ab|cd){1,3}e?$",
     "^[0-9a-fA-F]{4}(-[0-9a-fA-F]{4})*$",
+    # What JSON writes as escapes.
+    '^"[a-z]{1,4}"$',
+    "^C:\\\\[a-z]{1,4}$",
+    "^a\\n(b|\\t)$",
+    '^[\\\\"x]{2,4}$',
 ]
 KEYS = ["name", "größe", "名前", "emoji😀", "a b", 'quo"te', "back\\slash", "tab\tkey", "κλειδί", "x/y~z", "", "0", "$ref0"]
 
@@ -50,6 +55,7 @@ class SchemaGenerator:
             lambda: {"type": "null"},
             lambda: {"enum": self.enum_values(r.randint(1, 6))},
             lambda: {"const": self.enum_values(1)[0]},
+            lambda: {"enum": ["text", *self.enum_values(3), 7], "type": ["string", "integer"]},
             lambda: {"type": ["string", "null"]},
             lambda: {"type": ["integer", "boolean"]},
         ])()
@@ -100,6 +106,8 @@ class SchemaGenerator:
             schema["additionalProperties"] = False
         elif r.random() < 0.3:
             schema["additionalProperties"] = {"type": "integer"}
+        if "additionalProperties" not in schema and r.random() < 0.3:
+            schema["required"].append("only required")
         return schema
 
     def any(self, depth):

@@ -105,6 +105,16 @@ TEST(GrammarSchema, GivenValuesOfOtherTypesGo) {
   }
 }
 
+TEST(GrammarSchema, IntegersWithOneLimitHaveFewDigitsToo) {
+  const std::string long_number(40, '7');
+  const GrammarSource least = Schema(R"({"type":"integer","minimum":527})");
+  EXPECT_TRUE(DemoMatches(least, "9223372036854775807"));
+  EXPECT_FALSE(DemoMatches(least, long_number));
+  const GrammarSource most = Schema(R"({"type":["integer","null"],"exclusiveMaximum":-4})");
+  EXPECT_TRUE(DemoMatches(most, "-9223372036854775807"));
+  EXPECT_FALSE(DemoMatches(most, "-" + long_number));
+}
+
 TEST(GrammarSchema, AssertionsThatHoldInPartAreReported) {
   for (
       const auto& [text, want] : std::vector<std::pair<const char*, const char*>>{
