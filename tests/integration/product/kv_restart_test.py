@@ -381,7 +381,7 @@ class KvRestart(unittest.TestCase):
         refused = subprocess.run([BINARY, "serve", str(DEMO_MODEL), "--port", "0", "--kv-dir",
                                   str(self.dir), "--kv-key-file", str(missing)],
                                  capture_output=True, text=True, timeout=support.TIMEOUT_S)
-        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn(f"--kv-key-file {missing} is not there", refused.stderr)
 
     def test_a_write_budget_that_is_used_up_spares_the_disk_and_no_request(self):
