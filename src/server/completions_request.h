@@ -25,11 +25,14 @@ struct CompletionsRequest {
   // Fields shared with chat: model, sampling, max_tokens, num_choices (those that are generated),
   // stop strings, stream, labels, test hooks. The conversation is unused.
   ChatRequest common;
-  int32_t num_answers = 1;         // the likeliest choices of a prompt, which the client gets
+  int32_t num_answers = 1;         // choices of a prompt that the client gets
   std::vector<RawPrompt> prompts;  // never empty
   std::optional<std::string> suffix;
   std::optional<int32_t> logprobs;
   bool echo = false;
+
+  // More are generated than asked for: the client gets the likeliest.
+  bool ranks() const { return num_answers < common.num_choices; }
 };
 
 struct CompletionsLimits {

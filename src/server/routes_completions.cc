@@ -61,8 +61,7 @@ ApiResult<std::vector<EngineRequest>> MakeEngineRequests(const ServerState& stat
   base.sampling = common.sampling;
   BanWords(*model.context.tokenizer, common.bad_words, &base.sampling);
   // The best of several are known by their log-probabilities.
-  const bool ranks = request.num_answers < common.num_choices;
-  base.sampling.num_top_logprobs = request.logprobs.value_or(ranks ? 0 : -1);
+  base.sampling.num_top_logprobs = request.logprobs.value_or(request.ranks() ? 0 : -1);
   base.sampling.prompt_logprobs = request.echo && request.logprobs.has_value();
   if (!base.sampling.has_seed) base.sampling.seed = RandomSeed();
   base.forced_ids = common.test_hooks.force_ids;
@@ -99,7 +98,7 @@ CompletionsResponseOptions MakeResponseOptions(const ServerState& state, const S
   options.created_s = std::time(nullptr);
   options.prompts = std::move(prepared.prompts);
   options.choices_per_prompt = common.num_choices;
-  options.answers_per_prompt = request.num_answers;
+  if (request.ranks()) options.answers_per_prompt = request.num_answers;
   options.num_hidden_prompt_tokens = prepared.begin_added ? 1 : 0;
   options.eos_token_id = model.context.gateway->info().eos_token_id;
   options.echo = request.echo;

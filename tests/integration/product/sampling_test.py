@@ -163,6 +163,10 @@ class Sampling(unittest.TestCase):
                 alone = self.complete(seed=seed, temperature=1.9)
                 self.assertEqual(alone["choices"][0]["token_ids"], ids)
         self.assertEqual(len(seen), 5)
+        # Log-probabilities rank choices only where more are generated than asked for.
+        shown = self.complete(seed=77, temperature=1.9, n=5, logprobs=1)["choices"]
+        self.assertEqual([c["token_ids"] for c in shown],
+                         [c["token_ids"] for c in answer["choices"]])
 
     def test_echo_shows_the_prompt_with_its_log_probabilities(self):
         answer = self.complete(echo=True, logprobs=5, temperature=0, max_tokens=4)["choices"][0]
