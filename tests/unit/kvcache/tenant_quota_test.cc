@@ -149,12 +149,15 @@ class QuotaDropTest : public TenantQuotaTest {
   static constexpr uint32_t kPublished = 11;
 
   QuotaDropTest() { options.quotas.each.all_bytes = kAllowed * options.layout.record_bytes(); }
-  // One block of the chain is beyond the quota, and leaves.
-  void ExceedQuota(bool seal) {
+  void StoreChain(bool seal) {
     PublishRequest request;
     request.tenant_tag = 8;
     PublishChain(1, kPublished, request);
     store->Flush(seal);
+  }
+  // One block of the chain is beyond the quota, and leaves.
+  void ExceedQuota(bool seal) {
+    StoreChain(seal);
     ASSERT_EQ(LoadChain(1, kPublished), kPublished);
     RunJanitorToTheEnd();
     ASSERT_EQ(LoadChain(1, kPublished), kAllowed);
@@ -190,10 +193,7 @@ TEST_F(QuotaDropTest, ABlockThatLeftMayBeStoredAgain) {
   ExceedQuota(true);
   options.quotas = {};
   Open();
-  PublishRequest request;
-  request.tenant_tag = 8;
-  PublishChain(1, kPublished, request);
-  store->Flush(true);
+  StoreChain(true);
   EXPECT_EQ(LoadChain(1, kPublished), kPublished);
   Open();
   EXPECT_EQ(LoadChain(1, kPublished), kPublished);
@@ -212,10 +212,7 @@ TEST_F(QuotaDropTest, PeersDoNotLookForWhatLeft) {
     peer->RunPeers();
     return peer->Lookup(NumberedKeys(1, kPublished), 65535).blocks.size();
   };
-  PublishRequest request;
-  request.tenant_tag = 8;
-  PublishChain(1, kPublished, request);
-  store->Flush(true);
+  StoreChain(true);
   EXPECT_EQ(found(), kPublished);
   RunJanitorToTheEnd();
   EXPECT_EQ(found(), kAllowed);
