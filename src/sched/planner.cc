@@ -187,7 +187,7 @@ class StepPlanner {
     return std::all_of(in_.prefill.begin(), in_.prefill.end(), [&](const PrefillInput& c) {
       if (c.next >= c.end) return true;
       const int64_t quantum_end = std::min<int64_t>(c.end, c.next + limits_.min_prefill_rows);
-      return LastEndInTime(c, quantum_end) < quantum_end;
+      return !FitsInTime(c, quantum_end);
     });
   }
 
@@ -271,17 +271,18 @@ class StepPlanner {
     return static_cast<int32_t>(limit);
   }
 
+  bool FitsInTime(const PrefillInput& c, int64_t end) const {
+    StepRows rows = plan_.rows;
+    AddRows(c, end, &rows);
+    return cost_.time->Predict(rows) <= time_limit_us_;
+  }
+
   int64_t LastEndInTime(const PrefillInput& c, int64_t limit) const {
-    const auto fits = [&](int64_t end) {
-      StepRows rows = plan_.rows;
-      AddRows(c, end, &rows);
-      return cost_.time->Predict(rows) <= time_limit_us_;
-    };
-    if (limit <= c.next || std::isinf(time_limit_us_) || fits(limit)) return limit;
+    if (limit <= c.next || std::isinf(time_limit_us_) || FitsInTime(c, limit)) return limit;
     int64_t good = c.next, bad = limit;
     while (bad - good > 1) {
       const int64_t middle = good + (bad - good) / 2;
-      (fits(middle) ? good : bad) = middle;
+      (FitsInTime(c, middle) ? good : bad) = middle;
     }
     return good;
   }
