@@ -63,7 +63,7 @@ WorkerInfo InfoOfHello(const wire::Message& message) {
   if (name.size() == sizeof(Sha256Digest)) {
     std::copy(name.begin(), name.end(), info.kv_namespace.emplace().begin());
   }
-  info.answers_probes = hello.version_max() >= kProbeVersion && hello.answers_probes();
+  info.answers_probes = hello.answers_probes();
   info.incarnation = message.sender();
   info.pid = hello.pid();
   info.revision = hello.revision();

@@ -15,10 +15,8 @@ class Hello;
 class Message;
 }  // namespace wire
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 2;
 inline constexpr uint32_t kOldestProtocolVersion = 2;
-// From this version on workers answer Probe.
-inline constexpr uint32_t kProbeVersion = 3;
 
 inline constexpr char kGatewayRole[] = "gateway";
 inline constexpr char kOperatorRole[] = "operator";

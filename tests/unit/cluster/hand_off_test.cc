@@ -253,6 +253,9 @@ TEST(Handshake, TheNamespaceOfBlockKeysIsTold) {
   EXPECT_FALSE(InfoOfHello(MakeHello(1, "all", info)).kv_namespace);
   info.kv_namespace = Sha256("blocks");
   EXPECT_EQ(InfoOfHello(MakeHello(1, "all", info)).kv_namespace, info.kv_namespace);
+  EXPECT_FALSE(InfoOfHello(MakeHello(1, "all", info)).answers_probes);
+  info.answers_probes = true;
+  EXPECT_TRUE(InfoOfHello(MakeHello(1, "all", info)).answers_probes);
 }
 
 TEST(Handshake, WorkersWithAnotherDecoderTailDoNotPair) {
