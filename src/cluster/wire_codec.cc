@@ -394,41 +394,51 @@ StoredPrefix DecodeStored(const wire::StoredPrefix& in, int64_t prompt_tokens) {
   return can_be ? StoredPrefix{in.own_tokens(), in.peer_tokens(), in.first_row()} : StoredPrefix{};
 }
 
+namespace {
+
+struct CostNumber {
+  double PredictedCosts::*value;
+  double (wire::Costs::*get)() const;
+  void (wire::Costs::*set)(double);
+};
+
+// None of them is ever below 0.
+constexpr CostNumber kCostNumbers[] = {
+    {&PredictedCosts::prompt_us_per_step, &wire::Costs::prompt_us_per_step,
+     &wire::Costs::set_prompt_us_per_step},
+    {&PredictedCosts::prompt_us_per_token, &wire::Costs::prompt_us_per_token,
+     &wire::Costs::set_prompt_us_per_token},
+    {&PredictedCosts::prompt_us_per_square, &wire::Costs::prompt_us_per_square,
+     &wire::Costs::set_prompt_us_per_square},
+    {&PredictedCosts::tail_us_per_row, &wire::Costs::tail_us_per_row,
+     &wire::Costs::set_tail_us_per_row},
+    {&PredictedCosts::load_us, &wire::Costs::load_us, &wire::Costs::set_load_us},
+    {&PredictedCosts::load_us_per_token, &wire::Costs::load_us_per_token,
+     &wire::Costs::set_load_us_per_token},
+    {&PredictedCosts::step_us, &wire::Costs::step_us, &wire::Costs::set_step_us},
+    {&PredictedCosts::step_us_per_row, &wire::Costs::step_us_per_row,
+     &wire::Costs::set_step_us_per_row},
+    {&PredictedCosts::step_us_per_token, &wire::Costs::step_us_per_token,
+     &wire::Costs::set_step_us_per_token},
+    {&PredictedCosts::error, &wire::Costs::prediction_error, &wire::Costs::set_prediction_error},
+    {&PredictedCosts::queued_us, &wire::Costs::queued_us, &wire::Costs::set_queued_us},
+};
+
+}  // namespace
+
 void EncodeCosts(const PredictedCosts& costs, wire::Costs* out) {
-  out->set_prompt_us_per_step(costs.prompt_us_per_step);
-  out->set_tail_us_per_row(costs.tail_us_per_row);
+  for (const CostNumber& number : kCostNumbers) (out->*number.set)(costs.*number.value);
   out->set_chunk_rows(costs.chunk_rows);
   out->set_tail_rows(costs.tail_rows);
   out->set_cuts_at_tail(costs.cuts_at_tail);
-  out->set_load_us(costs.load_us);
-  out->set_load_us_per_token(costs.load_us_per_token);
-  out->set_prompt_us_per_token(costs.prompt_us_per_token);
-  out->set_prompt_us_per_square(costs.prompt_us_per_square);
-  out->set_step_us(costs.step_us);
-  out->set_step_us_per_row(costs.step_us_per_row);
-  out->set_step_us_per_token(costs.step_us_per_token);
-  out->set_prediction_error(costs.error);
-  out->set_queued_us(costs.queued_us);
 }
 
 PredictedCosts DecodeCosts(const wire::Costs& in) {
   PredictedCosts costs;
-  costs.prompt_us_per_step = in.prompt_us_per_step();
-  costs.prompt_us_per_token = in.prompt_us_per_token();
-  costs.prompt_us_per_square = in.prompt_us_per_square();
-  costs.tail_us_per_row = in.tail_us_per_row();
-  costs.load_us = in.load_us();
-  costs.load_us_per_token = in.load_us_per_token();
-  costs.step_us = in.step_us();
-  costs.step_us_per_row = in.step_us_per_row();
-  costs.step_us_per_token = in.step_us_per_token();
-  costs.error = in.prediction_error();
-  costs.queued_us = in.queued_us();
-  for (const double v :
-       {costs.prompt_us_per_step, costs.prompt_us_per_token, costs.prompt_us_per_square,
-        costs.tail_us_per_row, costs.load_us, costs.load_us_per_token, costs.step_us,
-        costs.step_us_per_row, costs.step_us_per_token, costs.error, costs.queued_us}) {
-    if (!std::isfinite(v) || v < 0) return {};
+  for (const CostNumber& number : kCostNumbers) {
+    const double value = (in.*number.get)();
+    if (!std::isfinite(value) || value < 0) return {};
+    costs.*number.value = value;
   }
   const auto rows = [](int64_t n) { return std::clamp<int64_t>(n, 0, kMostRows); };
   costs.chunk_rows = rows(in.chunk_rows());
