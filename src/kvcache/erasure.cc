@@ -55,11 +55,7 @@ Result<int64_t> Eraser::Apply(const IndexEntry& erasure) {
 // Segments that are not loaded yet are entered without it.
 void Eraser::NoteForLoading(const IndexEntry& erasure) {
   const std::lock_guard lock(context_->erased.mutex);
-  if (erasure.Is(IndexOp::kEraseKey)) {
-    context_->erased.keys.insert(erasure.key);
-  } else {
-    context_->erased.tenants.insert(erasure.tenant_tag);
-  }
+  context_->erased.names.Add(erasure);
 }
 
 Status Eraser::Say(const std::string& folder, const IndexEntry& erasure) {

@@ -144,12 +144,19 @@ IndexEntry DropEntry(const IndexEntry& added) {
   return entry;
 }
 
+void ErasedNames::Add(const IndexEntry& erasure) {
+  if (erasure.Is(IndexOp::kEraseKey)) {
+    keys.insert(erasure.key);
+  } else {
+    tenants.insert(erasure.tenant_tag);
+  }
+}
+
 LogErasures::LogErasures(std::span<const IndexEntry> log) {
   for (const IndexEntry& entry : log) {
-    if (entry.Is(IndexOp::kEraseKey)) keys_.insert(entry.key);
-    if (entry.Is(IndexOp::kEraseTenant)) tenants_.insert(entry.tenant_tag);
+    if (IsErasure(entry)) names_.Add(entry);
   }
-  if (keys_.empty() && tenants_.empty()) return;
+  if (names_.empty()) return;
   // Places that no erasure has met yet.
   std::unordered_multimap<BlockKey, uint64_t, BlockKeyHash> by_key;
   std::unordered_multimap<uint64_t, uint64_t> by_tenant;
@@ -159,7 +166,7 @@ LogErasures::LogErasures(std::span<const IndexEntry> log) {
     places->erase(first, last);
   };
   for (const IndexEntry& entry : log) {
-    if (entry.Is(IndexOp::kAdd) && IsNamed(entry)) {
+    if (entry.Is(IndexOp::kAdd) && names_.Hold(entry)) {
       const uint64_t place = LogPlace(entry.segment_number, entry.page);
       added_[place] = false;
       by_key.emplace(entry.key, place);
@@ -173,7 +180,7 @@ LogErasures::LogErasures(std::span<const IndexEntry> log) {
 }
 
 bool LogErasures::Mean(const IndexEntry& record) const {
-  if (!IsNamed(record)) return false;
+  if (!names_.Hold(record)) return false;
   const auto it = added_.find(LogPlace(record.segment_number, record.page));
   return it == added_.end() || it->second;
 }

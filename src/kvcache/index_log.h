@@ -83,6 +83,20 @@ inline bool IsErasure(const IndexEntry& entry) {
 inline uint64_t LogPlace(uint32_t segment_number, uint32_t place) {
   return uint64_t{segment_number} << 32 | place;
 }
+// Keys and tenants that erasures name.
+struct ErasedNames {
+  // Precondition: IsErasure(erasure).
+  void Add(const IndexEntry& erasure);
+  bool empty() const { return keys.empty() && tenants.empty(); }
+  bool Hold(const IndexEntry& record) const {
+    return (!keys.empty() && keys.contains(record.key)) ||
+           (!tenants.empty() && tenants.contains(record.tenant_tag));
+  }
+
+  std::unordered_set<BlockKey, BlockKeyHash> keys;
+  std::unordered_set<uint64_t> tenants;
+};
+
 // Which records the erasures of a log mean.
 class LogErasures {
  public:
@@ -95,13 +109,7 @@ class LogErasures {
   bool Mean(const IndexEntry& record) const;
 
  private:
-  bool IsNamed(const IndexEntry& record) const {
-    return (!keys_.empty() && keys_.contains(record.key)) ||
-           (!tenants_.empty() && tenants_.contains(record.tenant_tag));
-  }
-
-  std::unordered_set<BlockKey, BlockKeyHash> keys_;
-  std::unordered_set<uint64_t> tenants_;
+  ErasedNames names_;
   std::unordered_map<uint64_t, bool> added_;  // records of these, by LogPlace: erased since
 };
 

@@ -286,7 +286,7 @@ bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {
   for (size_t i = 0; i < content.entries.size(); ++i) {
     const IndexEntry& entry = content.entries[i];
     if (IsNameless(entry)) continue;
-    if (erasures_.Mean(entry) || erased_->Means(entry)) {
+    if (erasures_.Mean(entry) || erased_->names.Hold(entry)) {
       any_erased = true;
       continue;
     }

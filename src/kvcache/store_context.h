@@ -13,7 +13,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +20,7 @@
 #include "kvcache/departed_blocks.h"
 #include "kvcache/drop_reason.h"
 #include "kvcache/file_system.h"
+#include "kvcache/index_log.h"
 #include "kvcache/reuse_model.h"
 #include "kvcache/segment_file.h"
 #include "kvcache/store_options.h"
@@ -170,14 +170,8 @@ class TenantTable {
 // What was erased since the store was opened: segments that are loaded later may hold it, and what
 // was read of their logs before does not tell. Thread rule: any thread, under the mutex.
 struct ErasedSinceOpen {
-  bool Means(const IndexEntry& record) const {
-    return (!keys.empty() && keys.contains(record.key)) ||
-           (!tenants.empty() && tenants.contains(record.tenant_tag));
-  }
-
   std::mutex mutex;  // held from the look at it until the blocks are in the index
-  std::unordered_set<BlockKey, BlockKeyHash> keys;
-  std::unordered_set<uint64_t> tenants;
+  ErasedNames names;
 };
 
 struct StoreContext {
