@@ -8,19 +8,13 @@
 #include <vector>
 
 #include "base/utf8.h"
+#include "text/regex_escape.h"
 
 namespace deepinfer {
 namespace {
 
 bool IsLetter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool IsDigit(char32_t c) { return c >= '0' && c <= '9'; }
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 // One pass over the pattern; open groups are kept on a stack of their own, so nesting costs no
 // call depth.
@@ -36,11 +30,6 @@ class Scanner {
   }
 
  private:
-  struct Escape {
-    std::optional<char32_t> code_point;  // absent: a class such as \d or an assertion
-    bool is_class = false;
-  };
-
   bool Item() {
     const char c = text_[pos_];
     switch (c) {
@@ -64,8 +53,8 @@ class Scanner {
         return Class();
       case '\\': {
         can_repeat_ = true;
-        Escape escape;
-        return ReadEscape(false, &escape);
+        std::optional<char32_t> ignored;
+        return ReadEscape(false, &ignored);
       }
       default:
         can_repeat_ = true;
@@ -195,21 +184,21 @@ class Scanner {
   }
 
   bool ClassRange() {
-    Escape first;
+    std::optional<char32_t> first;
     if (!ClassItem(&first)) return false;
     if (pos_ + 1 >= text_.size() || text_[pos_] != '-' || text_[pos_ + 1] == ']' ||
         text_[pos_ + 1] == '[' || text_[pos_ + 1] == '-') {
       return true;
     }
     ++pos_;
-    Escape last;
-    if (!ClassItem(&last) || !first.code_point || !last.code_point) return false;
-    return *first.code_point <= *last.code_point;
+    std::optional<char32_t> last;
+    if (!ClassItem(&last) || !first || !last) return false;
+    return *first <= *last;
   }
 
-  bool ClassItem(Escape* item) {
-    if (text_[pos_] == '\\') return ReadEscape(true, item);
-    item->code_point = NextCodePoint();
+  bool ClassItem(std::optional<char32_t>* character) {
+    if (text_[pos_] == '\\') return ReadEscape(true, character);
+    *character = NextCodePoint();
     return true;
   }
 
@@ -219,88 +208,34 @@ class Scanner {
     return c.code_point;
   }
 
-  bool ReadEscape(bool in_class, Escape* escape) {
+  // No character: a class such as \d, or an assertion.
+  bool ReadEscape(bool in_class, std::optional<char32_t>* character) {
     ++pos_;
     if (pos_ >= text_.size()) return false;
-    const char32_t c = NextCodePoint();
-    if (c >= 0x80) return false;
-    if (IsDigit(c)) return !in_class && Backreference(c);
-    if (!IsLetter(c)) {
-      escape->code_point = c;
-      return true;
+    const char c = text_[pos_];
+    if (std::string_view("dDwWsSpP").find(c) != std::string_view::npos) {
+      ++pos_;
+      return (c != 'p' && c != 'P') || Property();
     }
-    switch (c) {
-      case 'd':
-      case 'D':
-      case 'w':
-      case 'W':
-      case 's':
-      case 'S':
-        escape->is_class = true;
-        return true;
-      case 'A':
-      case 'z':
-      case 'b':
-      case 'B':
-        return !in_class;
-      case 'n':
-      case 'r':
-      case 't':
-      case 'f':
-      case 'v':
-        escape->code_point = c == 'n'   ? '\n'
-                             : c == 'r' ? '\r'
-                             : c == 't' ? '\t'
-                             : c == 'f' ? '\f'
-                                        : '\v';
-        return true;
-      case 'c':
-        if (pos_ >= text_.size() || !IsLetter(static_cast<unsigned char>(text_[pos_])))
-          return false;
-        escape->code_point = static_cast<char32_t>(text_[pos_++] & 31);
-        return true;
-      case 'x':
-        return Hex(2, escape);
-      case 'u':
-        return Hex(4, escape);
-      case 'p':
-      case 'P':
-        escape->is_class = true;
-        return Property();
-      default:
-        return false;
+    if (std::string_view("AzbB").find(c) != std::string_view::npos) {
+      ++pos_;
+      return !in_class;
     }
+    if (IsDigit(static_cast<unsigned char>(c))) return !in_class && Backreference();
+    *character = ReadCharacterEscape(text_, &pos_);
+    return character->has_value();
   }
 
-  bool Backreference(char32_t first_digit) {
+  bool Backreference() {
     constexpr size_t kMaxGroups = 100000;
-    size_t number = first_digit - '0';
-    if (number == 0) return false;
+    size_t number = 0;
+    if (text_[pos_] == '0') return false;
     while (pos_ < text_.size() && IsDigit(static_cast<unsigned char>(text_[pos_]))) {
       number = number * 10 + static_cast<size_t>(text_[pos_++] - '0');
       if (number > kMaxGroups) return false;
     }
     if (number > highest_backreference_) highest_backreference_ = number;
     return true;
-  }
-
-  bool Hex(size_t num_digits, Escape* escape) {
-    uint32_t value = 0;
-    size_t count = 0;
-    if (Take("{")) {
-      for (; pos_ < text_.size() && HexValue(text_[pos_]) >= 0 && count < 6; ++count) {
-        value = value * 16 + static_cast<uint32_t>(HexValue(text_[pos_++]));
-      }
-      if (count == 0 || !Take("}")) return false;
-    } else {
-      for (; pos_ < text_.size() && HexValue(text_[pos_]) >= 0 && count < num_digits; ++count) {
-        value = value * 16 + static_cast<uint32_t>(HexValue(text_[pos_++]));
-      }
-      if (count != num_digits) return false;
-    }
-    const bool is_surrogate = value >= 0xD800 && value <= 0xDFFF;
-    escape->code_point = value;
-    return value <= 0x10FFFF && !is_surrogate;
   }
 
   // \p{Name}, \p{Name=Value} or \pL. Names are letters; which of them exist is left to the

@@ -1,11 +1,10 @@
 #include "text/json_pattern.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
 #include <vector>
 
 #include "base/utf8.h"
+#include "text/regex_escape.h"
 
 namespace deepinfer {
 
@@ -213,8 +212,7 @@ class Rewriter {
         members->negated += c;
         break;
       default: {
-        pos_ += 2;
-        const std::optional<char32_t> character = EscapedCharacter(c);
+        const std::optional<char32_t> character = EscapedCharacter();
         if (character) members->ranges.push_back({*character, *character});
         return character.has_value();
       }
@@ -223,44 +221,15 @@ class Rewriter {
     return true;
   }
 
-  // Behind the backslash and `c`.
-  std::optional<char32_t> EscapedCharacter(char c) {
-    constexpr std::string_view kLetters = "nrtfvb";
-    constexpr std::string_view kCharacters = "\n\r\t\f\v\b";
-    const size_t letter = kLetters.find(c);
-    if (letter != std::string_view::npos) return kCharacters[letter];
-    if (c == 'x') return Hex(2);
-    if (c == 'u') return Hex(4);
-    const auto is_letter = [](char byte) {
-      return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
-    };
-    const auto is_digit = [](char byte) { return byte >= '0' && byte <= '9'; };
-    const bool at_end = pos_ == text_.size();
-    if (c == 'c') {
-      if (at_end || !is_letter(text_[pos_])) return std::nullopt;
-      return text_[pos_++] & 31;
-    }
-    if (c == '0' && (at_end || !is_digit(text_[pos_]))) return 0;
-    if (is_letter(c) || is_digit(c) || static_cast<unsigned char>(c) >= 0x80) return std::nullopt;
-    return c;
-  }
-
-  std::optional<char32_t> Hex(size_t num_digits) {
-    const bool braced = num_digits == 4 && pos_ < text_.size() && text_[pos_] == '{';
-    if (braced) {
-      ++pos_;
-      num_digits = std::min(text_.find('}', pos_), text_.size()) - pos_;
-    }
-    const std::string_view digits = text_.substr(pos_, num_digits);
-    uint32_t value = 0;
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    pos_ += digits.size() + (braced ? 1 : 0);
-    const bool complete = error == std::errc() && end == digits.data() + digits.size() &&
-                          digits.size() == num_digits && pos_ <= text_.size();
-    const bool is_surrogate = value >= 0xD800 && value <= 0xDFFF;
-    if (!complete || value > 0x10FFFF || is_surrogate) return std::nullopt;
-    return value;
+  // At a backslash. Where classes take them: \b is a character, and \0 where no digit follows.
+  std::optional<char32_t> EscapedCharacter() {
+    ++pos_;
+    const char c = text_[pos_];
+    const bool before_digit =
+        pos_ + 1 < text_.size() && text_[pos_ + 1] >= '0' && text_[pos_ + 1] <= '9';
+    if (c != 'b' && (c != '0' || before_digit)) return ReadCharacterEscape(text_, &pos_);
+    ++pos_;
+    return c == 'b' ? '\b' : '\0';
   }
 
   void AppendNegatedClass(const Members& members) {
