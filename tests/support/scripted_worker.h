@@ -38,8 +38,8 @@ class ScriptedWorker final : public Worker {
     return Take("prefill for " + to, std::move(request), std::move(sink));
   }
   std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
-                                    std::chrono::microseconds) override {
-    return when_probed ? when_probed(keys, prompt_tokens) : std::nullopt;
+                                    std::chrono::microseconds limit) override {
+    return when_probed ? when_probed(keys, prompt_tokens, limit) : std::nullopt;
   }
   void Cancel(std::string_view id) override {
     const std::lock_guard lock(mutex_);
@@ -62,7 +62,9 @@ class ScriptedWorker final : public Worker {
     info_.kv_root = std::move(kv_root);
   }
 
-  std::function<std::optional<StoredPrefix>(std::span<const BlockKey>, int32_t)> when_probed;
+  std::function<std::optional<StoredPrefix>(std::span<const BlockKey>, int32_t,
+                                            std::chrono::microseconds)>
+      when_probed;
   std::function<void()> when_asked_for_load;  // the gateway asks while it places a request
 
   void SetReady(bool ready) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <string>
@@ -43,8 +44,10 @@ std::shared_ptr<ScriptedWorker> Sharing(std::string root) {
 TEST(PrefixProbe, AsksForTheKeysThatTheWorkersKnow) {
   const auto worker = Sharing("root");
   std::vector<BlockKey> asked;
-  worker->when_probed = [&](std::span<const BlockKey> keys, int32_t prompt_tokens) {
+  worker->when_probed = [&](std::span<const BlockKey> keys, int32_t prompt_tokens,
+                            std::chrono::microseconds limit) {
     EXPECT_EQ(prompt_tokens, 400);
+    EXPECT_EQ(limit, std::chrono::milliseconds(5));
     asked.assign(keys.begin(), keys.end());
     return kStored;
   };
@@ -65,7 +68,7 @@ TEST(PrefixProbe, AsksForTheKeysThatTheWorkersKnow) {
 
 TEST(PrefixProbe, AsksNobodyWhereNobodySpeaksForTheOthers) {
   int num_asked = 0;
-  const auto count = [&](std::span<const BlockKey>, int32_t) {
+  const auto count = [&](std::span<const BlockKey>, int32_t, auto) {
     ++num_asked;
     return kStored;
   };
@@ -123,7 +126,7 @@ class ProbedCell : public ::testing::Test {
 
 TEST_F(ProbedCell, TheAnswerComesThroughTheSession) {
   Process process;
-  process.engine.when_probed = [](std::span<const BlockKey> keys, int32_t prompt_tokens) {
+  process.engine.when_probed = [](std::span<const BlockKey> keys, int32_t prompt_tokens, auto) {
     EXPECT_EQ(keys.size(), 3u);
     EXPECT_EQ(prompt_tokens, 400);
     return kStored;
@@ -146,7 +149,7 @@ TEST_F(ProbedCell, ACellThatHangsHoldsNobodyUp) {
   std::shared_future<void> woken = wake.get_future().share();
   std::vector<std::unique_ptr<Worker>> remotes;
   for (Process& process : processes) {
-    process.engine.when_probed = [woken](std::span<const BlockKey>, int32_t) {
+    process.engine.when_probed = [woken](std::span<const BlockKey>, int32_t, auto) {
       woken.wait();
       return kStored;
     };
@@ -183,7 +186,7 @@ TEST(GatewayWithAProbe, WhatIsStoredIsInTheCostOnly) {
     worker->SetRunning(1);
     costs.queued_us = queued_us;
     worker->SetCosts(costs);
-    worker->when_probed = [](std::span<const BlockKey>, int32_t) { return kStored; };
+    worker->when_probed = [](std::span<const BlockKey>, int32_t, auto) { return kStored; };
     scripted.push_back(worker.get());
     workers.push_back(std::move(worker));
   }
