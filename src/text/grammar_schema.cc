@@ -5,9 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 
-#include "text/json_pattern.h"
+#include "text/schema_walk.h"
 
 namespace deepinfer {
 
@@ -17,19 +16,6 @@ namespace {
 
 constexpr size_t kMaxDepth = 128;
 
-constexpr std::string_view kSchemaKeywords[] = {"items",
-                                                "additionalProperties",
-                                                "unevaluatedProperties",
-                                                "unevaluatedItems",
-                                                "propertyNames",
-                                                "contains",
-                                                "not",
-                                                "if",
-                                                "then",
-                                                "else"};
-constexpr std::string_view kSchemaArrayKeywords[] = {"anyOf", "oneOf", "allOf", "prefixItems"};
-constexpr std::string_view kSchemaMapKeywords[] = {"properties", "patternProperties", "$defs",
-                                                   "definitions", "dependentSchemas"};
 // Never looked at.
 constexpr std::string_view kUnknownKeywords[] = {"not",
                                                  "if",
@@ -69,62 +55,6 @@ constexpr std::string_view kStringKeywords[] = {"format", "pattern", "minLength"
 constexpr std::string_view kTypedAssertions[] = {"format", "pattern", "minLength", "maxLength",
                                                  "multipleOf"};
 constexpr std::string_view kDefinitionKeywords[] = {"$defs", "definitions"};
-
-std::string PointerToken(std::string_view key) {
-  std::string out = "/";
-  for (const char c : key) {
-    if (c == '~') {
-      out += "~0";
-    } else if (c == '/') {
-      out += "~1";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-// Calls visit(pointer, subschema) for each direct subschema; a true result ends the walk.
-template <typename Value, typename Visit>
-bool VisitSubschemas(Value& schema, const Visit& visit) {
-  if (!schema.is_object()) return false;
-  auto& object = schema.get_object();
-  for (const std::string_view key : kSchemaKeywords) {
-    auto* child = object.if_contains(key);
-    if (child != nullptr && child->is_object() && visit(PointerToken(key), *child)) return true;
-  }
-  for (const std::string_view key : kSchemaArrayKeywords) {
-    auto* children = object.if_contains(key);
-    if (children == nullptr || !children->is_array()) continue;
-    size_t index = 0;
-    for (auto& child : children->get_array()) {
-      if (visit(PointerToken(key) + "/" + std::to_string(index++), child)) return true;
-    }
-  }
-  for (const std::string_view key : kSchemaMapKeywords) {
-    auto* children = object.if_contains(key);
-    if (children == nullptr || !children->is_object()) continue;
-    for (auto& child : children->get_object()) {
-      if (visit(PointerToken(key) + PointerToken(child.key()), child.value())) return true;
-    }
-  }
-  return false;
-}
-
-bool NamesType(const json::object& schema, std::string_view type) {
-  const json::value* types = schema.if_contains("type");
-  if (types == nullptr) return false;
-  if (types->is_string()) return types->get_string() == type;
-  return types->is_array() && std::any_of(types->get_array().begin(), types->get_array().end(),
-                                          [&](const json::value& item) {
-                                            return item.is_string() && item.get_string() == type;
-                                          });
-}
-
-bool HasAny(const json::object& schema, std::initializer_list<std::string_view> keys) {
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](std::string_view key) { return schema.contains(key); });
-}
 
 bool IsFalse(const json::value* value) { return value != nullptr && *value == json::value(false); }
 
@@ -207,36 +137,6 @@ std::vector<std::string_view> PassedOver(const json::object& schema) {
   return keywords;
 }
 
-// Where the strings that a schema describes stand.
-enum class StringPlace : unsigned char { kJson, kParameters, kParameter, kEither };
-
-// `pointer` leads from a schema to one of its subschemas.
-StringPlace PlaceOfChild(StringPlace place, std::string_view pointer) {
-  const auto below = [&](std::initializer_list<std::string_view> keys) {
-    return std::any_of(keys.begin(), keys.end(),
-                       [&](std::string_view key) { return pointer.starts_with(key); });
-  };
-  if (place == StringPlace::kParameters) {
-    if (below({"/properties/", "/patternProperties/", "/additionalProperties"})) {
-      return StringPlace::kParameter;
-    }
-    if (below({"/anyOf/", "/oneOf/", "/allOf/"})) return StringPlace::kParameters;
-    // A definition may be referred to from either.
-    if (below({"/$defs/", "/definitions/"})) return StringPlace::kEither;
-  }
-  if (place == StringPlace::kParameter && below({"/anyOf/", "/oneOf/", "/allOf/"})) return place;
-  return place == StringPlace::kEither ? place : StringPlace::kJson;
-}
-
-StringPlace RootPlace(StringForm form) {
-  return form == StringForm::kJson ? StringPlace::kJson : StringPlace::kParameters;
-}
-
-std::optional<JsonPattern> PatternOf(std::string_view pattern, StringPlace place) {
-  if (place == StringPlace::kParameter) return JsonPattern{std::string(pattern), false};
-  return PatternInsideJsonString(pattern);
-}
-
 bool IsPatternKept(std::string_view pattern, StringPlace place) {
   const auto kept = PatternOf(pattern, place);
   return kept && (place == StringPlace::kJson || !kept->has_escapes);
@@ -271,115 +171,6 @@ void CollectUnenforced(const json::value& schema, StringPlace place, const std::
   });
 }
 
-// A pattern that cannot be written goes.
-void RewritePatterns(StringPlace place, json::object* schema) {
-  json::value* pattern = schema->if_contains("pattern");
-  if (pattern != nullptr && pattern->is_string()) {
-    const auto rewritten = PatternOf(pattern->get_string(), place);
-    if (rewritten) {
-      *pattern = rewritten->expression;
-    } else {
-      schema->erase("pattern");
-    }
-  }
-  json::value* keys = schema->if_contains("patternProperties");
-  if (keys == nullptr || !keys->is_object()) return;
-  const StringPlace key_place = place == StringPlace::kParameter ? StringPlace::kJson : place;
-  json::object rewritten_keys;
-  for (auto& member : keys->get_object()) {
-    const auto rewritten = PatternOf(member.key(), key_place);
-    if (rewritten) rewritten_keys.emplace(rewritten->expression, std::move(member.value()));
-  }
-  *keys = std::move(rewritten_keys);
-}
-
-// Which member "type" of a schema a value has.
-bool IsOfType(const json::value& value, std::string_view type) {
-  const bool whole = value.is_int64() || value.is_uint64() ||
-                     (value.is_double() && std::trunc(value.get_double()) == value.get_double());
-  if (type == "integer") return whole;
-  if (type == "number") return value.is_number();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_bool();
-  if (type == "null") return value.is_null();
-  if (type == "array") return value.is_array();
-  return type == "object" && value.is_object();
-}
-
-// Takes the given values of other types than the named ones out; the compiler refuses none at all.
-void DropValuesOfOtherTypes(json::object* schema) {
-  const json::value* types = schema->if_contains("type");
-  if (types == nullptr) return;
-  const auto fits = [&](const json::value& value) {
-    if (types->is_string()) return IsOfType(value, types->get_string());
-    return !types->is_array() ||
-           std::any_of(types->get_array().begin(), types->get_array().end(),
-                       [&](const json::value& type) {
-                         return type.is_string() && IsOfType(value, type.get_string());
-                       });
-  };
-  json::value* values = schema->if_contains("enum");
-  if (values != nullptr && values->is_array()) {
-    json::array kept;
-    std::copy_if(values->get_array().begin(), values->get_array().end(), std::back_inserter(kept),
-                 fits);
-    *values = std::move(kept);
-  }
-  const json::value* value = schema->if_contains("const");
-  if (value != nullptr && !fits(*value)) {
-    schema->erase("const");
-    (*schema)["enum"] = json::array();
-  }
-}
-
-void LimitIntegers(json::object* schema) {
-  if (!NamesType(*schema, "integer")) return;
-  const bool has_least = HasAny(*schema, {"minimum", "exclusiveMinimum"});
-  const bool has_most = HasAny(*schema, {"maximum", "exclusiveMaximum"});
-  if (has_least && !has_most) (*schema)["maximum"] = INT64_MAX;
-  if (has_most && !has_least) (*schema)["minimum"] = INT64_MIN;
-}
-
-// Beside patterns of names the schema of a required one is not known.
-void NameRequired(json::object* schema) {
-  const json::value* required = schema->if_contains("required");
-  if (required == nullptr || !required->is_array() || schema->contains("patternProperties")) return;
-  json::value other = json::object();
-  for (const std::string_view key : {"unevaluatedProperties", "additionalProperties"}) {
-    const json::value* given = schema->if_contains(key);
-    if (given != nullptr && *given != json::value(true)) other = *given;
-  }
-  json::value* named = schema->if_contains("properties");
-  json::object properties =
-      named != nullptr && named->is_object() ? named->get_object() : json::object();
-  const size_t num_named = properties.size();
-  for (const json::value& name : required->get_array()) {
-    if (name.is_string()) properties.emplace(name.get_string(), other);
-  }
-  if (properties.size() > num_named) (*schema)["properties"] = std::move(properties);
-}
-
-void OpenAt(StringPlace place, json::value* schema) {
-  if (!schema->is_object()) return;
-  json::object& object = schema->get_object();
-  if (NamesType(object, "object") &&
-      !HasAny(object, {"properties", "patternProperties", "additionalProperties",
-                       "unevaluatedProperties"})) {
-    object["additionalProperties"] = true;
-  }
-  if (NamesType(object, "array") && !HasAny(object, {"items", "prefixItems", "unevaluatedItems"})) {
-    object["items"] = json::object();
-  }
-  NameRequired(&object);
-  DropValuesOfOtherTypes(&object);
-  LimitIntegers(&object);
-  RewritePatterns(place, &object);
-  VisitSubschemas(*schema, [&](const std::string& pointer, json::value& child) {
-    OpenAt(PlaceOfChild(place, pointer), &child);
-    return false;
-  });
-}
-
 // The subschema as a schema of its own, so that its references still lead somewhere.
 json::value WithDefinitionsOf(const json::value& root, const json::value& subschema) {
   json::value alone = subschema;
@@ -405,8 +196,6 @@ Result<json::value> ParseGrammarJson(std::string_view text, std::string_view wha
   }
   return value;
 }
-
-void OpenBareContainers(json::value* schema, StringForm form) { OpenAt(RootPlace(form), schema); }
 
 std::vector<std::string> FindUnenforced(const json::value& schema, StringForm form) {
   std::vector<std::string> found;

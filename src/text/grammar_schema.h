@@ -25,7 +25,7 @@ enum class StringForm : unsigned char { kJson, kRawProperties };
 //  * it asks for required names only where they are properties: missing ones become properties;
 //  * it takes no type beside given values: those of other types go;
 //  * it lets integers with one limit have any number of digits: they get the other one.
-void OpenBareContainers(boost::json::value* schema, StringForm form = StringForm::kJson);
+void AdaptToCompiler(boost::json::value* schema, StringForm form = StringForm::kJson);
 
 // What the compiler passes over without a word: keywords it does not know, keywords beside one that
 // it takes alone ($ref, const, enum, anyOf, oneOf, allOf), assertions it takes of a named type

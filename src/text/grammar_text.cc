@@ -113,7 +113,7 @@ Result<json::object> InvokeTag(const json::value& tool, size_t index, const Call
   for (const std::string& part : FindUnenforced(schema, StringForm::kRawProperties)) {
     unenforced->push_back(where + ".parameters: " + part);
   }
-  OpenBareContainers(&schema, StringForm::kRawProperties);
+  AdaptToCompiler(&schema, StringForm::kRawProperties);
   json::value* properties = schema.get_object().if_contains("properties");
   if (properties != nullptr && properties->is_object()) {
     for (auto& property : properties->get_object()) {
@@ -140,7 +140,7 @@ Result<json::object> AnswerFormat(std::string_view schema_text,
                                   std::vector<std::string>* unenforced) {
   DI_ASSIGN_OR_RETURN(json::value schema, ParseGrammarJson(schema_text, "the response schema"));
   for (std::string& part : FindUnenforced(schema)) unenforced->push_back(std::move(part));
-  OpenBareContainers(&schema);
+  AdaptToCompiler(&schema);
   return json::object{{"type", "json_schema"},
                       {"json_schema", std::move(schema)},
                       {"max_whitespace_cnt", kMaxGrammarWhitespace}};
