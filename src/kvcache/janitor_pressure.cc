@@ -16,7 +16,7 @@ namespace {
 // be the next to go: copies of them would be made in vain.
 constexpr double kWorthShare = 0.85;
 // Most of a segment that is copied: removing one so writes 0.3 / (1 - 0.3) of what it makes room
-// for at most. On recorded traffic that is 4 to 20 % of what is written (docs/benchmarks.md §8).
+// for at most (docs/benchmarks.md §8 has what it comes to on recorded traffic).
 constexpr double kMostCopiedShare = 0.3;
 // Share of the write budget below which nothing is copied: new blocks come first.
 constexpr double kCopyAboveLevel = 0.5;
