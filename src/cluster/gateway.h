@@ -122,9 +122,9 @@ class Gateway {
   void Keep();
   void RetryWaiting(int64_t now_us);
   // Ends what waits in the queue for nothing, and sends what workers have credit for.
-  void ServeQueue(int64_t now_us);
+  void ServeQueue();
   void SendQueued(RequestQueue::Waiter waiter, const Router::Choice& choice,
-                  const std::optional<Router::Cost>& cost, int64_t now_us);
+                  const std::optional<Router::Cost>& cost);
   void LookAtShares(int64_t now_us);
   void LookAtQueue();  // soon
 

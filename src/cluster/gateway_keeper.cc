@@ -62,7 +62,7 @@ void Gateway::Keep() {
       LookAtShares(now_us);
       RetryWaiting(now_us);
     }
-    ServeQueue(now_us);
+    ServeQueue();
     lock.lock();
   }
 }
@@ -82,18 +82,19 @@ void Gateway::LookAtShares(int64_t now_us) {
   shares_.Observe(now_us, times);
 }
 
-void Gateway::ServeQueue(int64_t now_us) {
+void Gateway::ServeQueue() {
   if (queue_.empty()) {
     no_worker_since_us_ = -1;
     return;
   }
+  int64_t now_us = clock_->NowUs();
   const bool gives_up =
       no_worker_since_us_ >= 0 && now_us - no_worker_since_us_ > options_.recovery_us;
   for (const RequestQueue::Waiter& waiter : queue_.TakeEnded([&](const LiveRequest& r) {
          return gives_up || r.cancelled() || HasExpired(r.request(), now_us);
        })) {
     const EngineRequest& request = waiter.request->request();
-    waiter.request->NoteWait(now_us - waiter.since_us);
+    waiter.request->NoteWait(clock_->NowUs() - waiter.since_us);
     if (HasPassed(request.queue_deadline_us, now_us)) {
       End(waiter.request, FinishReason::kQueueTimeout,
           Unavailable("the request waited too long for its turn"));
@@ -107,6 +108,7 @@ void Gateway::ServeQueue(int64_t now_us) {
   bool with_batch = true;
   while (const LivePtr next = queue_.Next(now_us, with_batch)) {
     const Router::Choice choice = router_.Place(*next, /*needs_credit=*/true);
+    now_us = clock_->NowUs();
     const bool none = choice.placement.decode == nullptr && !choice.busy;
     if (!none) {
       no_worker_since_us_ = -1;
@@ -121,19 +123,20 @@ void Gateway::ServeQueue(int64_t now_us) {
     }
     std::optional<RequestQueue::Entry> entry = queue_.Take(*next);
     if (!entry) continue;
-    SendQueued(std::move(entry->first), choice, entry->cost, now_us);
+    SendQueued(std::move(entry->first), choice, entry->cost);
     for (RequestQueue::Waiter& follower : entry->followers) {
       Router::Choice same{PlacementOfLeader(*follower.request), false, {}};
       if (same.placement.decode == nullptr) same.placement = choice.placement;
       const std::optional<Router::Cost> cost = CostOf(*follower.request);
-      SendQueued(std::move(follower), same, cost, now_us);
+      SendQueued(std::move(follower), same, cost);
     }
   }
 }
 
 void Gateway::SendQueued(RequestQueue::Waiter waiter, const Router::Choice& choice,
-                         const std::optional<Router::Cost>& cost, int64_t now_us) {
+                         const std::optional<Router::Cost>& cost) {
   const LivePtr& request = waiter.request;
+  const int64_t now_us = clock_->NowUs();
   request->NoteWait(now_us - waiter.since_us);
   const Status status = Send(request, choice);
   if (status.ok()) {

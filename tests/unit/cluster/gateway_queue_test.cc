@@ -26,7 +26,12 @@ class GatewayQueue : public ::testing::Test {
     auto worker = std::make_unique<ScriptedWorker>(WorkerRole::kAll);
     worker_ = worker.get();
     worker_->SetMaxRunning(1);
-    worker_->when_asked_for_load = [this] { ++num_looks_; };
+    worker_->when_asked_for_load = [this] {
+      ++num_looks_;
+      if (look_lasts_us_ == 0) return;
+      clock_.Advance(look_lasts_us_.exchange(0));
+      SetBusy(false);
+    };
     std::vector<std::unique_ptr<Worker>> workers;
     workers.push_back(std::move(worker));
     gateway_ = std::make_unique<Gateway>(options, std::move(workers), &clock_);
@@ -63,6 +68,7 @@ class GatewayQueue : public ::testing::Test {
 
   FakeClock clock_{1'000'000};
   std::atomic<int> num_looks_{0};  // of the gateway at the load of the worker
+  std::atomic<int64_t> look_lasts_us_{0};  // of the next one, after which the worker is free
   std::map<std::string, std::unique_ptr<TokenCollector>> outs_;
   ScriptedWorker* worker_ = nullptr;
   std::unique_ptr<Gateway> gateway_;
@@ -84,6 +90,17 @@ TEST_F(GatewayQueue, WithoutCreditARequestWaitsHereAndItsAccountSaysSo) {
   EXPECT_EQ(outs_["a"]->Wait().counters.queue_us, 70'000);
   EXPECT_EQ(gateway_->counters().queued, 1);
   EXPECT_EQ(gateway_->counters().redispatched, 0);
+}
+
+// Also when the time passes while the gateway looks for a worker.
+TEST_F(GatewayQueue, AWaitEndsWhenTheRequestIsSent) {
+  Start();
+  SetBusy(true);
+  ASSERT_TRUE(Submit(Request("a")).ok());
+  look_lasts_us_ = 70'000;
+  ASSERT_TRUE(WaitTaken(1));
+  Finish();
+  EXPECT_EQ(outs_["a"]->Wait().counters.queue_us, 70'000);
 }
 
 TEST_F(GatewayQueue, ClassesGoInTheirOrderHoweverTheyCame) {
