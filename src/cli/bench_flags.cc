@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 
 #include "cli/io.h"
 
@@ -56,9 +55,7 @@ Status BenchFlags::Publish(BenchReport report) const {
   text.pop_back();  // PrintLine ends the line
   DI_RETURN_IF_ERROR(PrintLine(text));
   if (json_file_.empty() || json_file_ == "-") return OkStatus();
-  std::ofstream file(json_file_, std::ios::binary | std::ios::trunc);
-  file << FormatJson(report);
-  return file.flush() ? OkStatus() : Unavailable("'" + json_file_ + "' cannot be written");
+  return WriteTextFile(json_file_, FormatJson(report));
 }
 
 }  // namespace deepinfer

@@ -9,8 +9,10 @@
 #include "base/process_stats.h"
 #include "cli/bench_ceilings.h"
 #include "cli/bench_flags.h"
+#include "cli/bench_growth.h"
 #include "cli/bench_sequences.h"
 #include "cli/commands.h"
+#include "cli/io.h"
 #include "cli/load_display.h"
 #include "cli/progress_line.h"
 #include "model/model_stats.h"
@@ -30,6 +32,11 @@ struct Case {
   int32_t batch = 1;
   int32_t context = 0;  // decode: tokens before the first step; prefill: length of the prompt
 
+  // What differs from it in no more than the tokens.
+  std::string Series(int threads) const {
+    if (kind == StepKind::kPrefill) return fmt::format("prefill threads {}", threads);
+    return fmt::format("decode batch {} threads {}", batch, threads);
+  }
   std::string Name(int threads) const {
     if (kind == StepKind::kPrefill) return fmt::format("prefill {} threads {}", context, threads);
     return fmt::format("decode batch {} context {} threads {}", batch, context, threads);
@@ -98,25 +105,29 @@ double CpuShare(const CpuTimes& times) {
   return running == 0 ? 1 : running / (running + static_cast<double>(times.waiting_ns));
 }
 
+double FlopsPerToken(const ModelConfig& config, const Case& c) {
+  if (c.kind == StepKind::kDecode) return FlopsPerRow(config, c.context).decode();
+  const RowFlops row = FlopsPerRow(config, c.context / 2);
+  const double tail = std::min(config.decoder_keep_rows(), c.context);
+  return row.encoder + (tail * row.decoder + row.head) / c.context;
+}
+
 std::vector<BenchFact> FactsOf(const Case& c, const CpuTimes& cpu_times, const Lane& lane,
                                double peak_flops, double median) {
   const Model& model = *lane.bundle.model;
   const ModelConfig& config = model.config();
-  double tokens = c.batch, bytes = 0, flops = 0;
+  const double flops = FlopsPerToken(config, c);
+  double tokens = c.batch, bytes = 0;
   if (c.kind == StepKind::kDecode) {
     bytes = BytesPerDecodeStep(config, model.checkpoint(), c.batch, c.context).total();
-    flops = c.batch * FlopsPerRow(config, c.context).decode();
   } else {
     tokens = c.context;
-    const RowFlops row = FlopsPerRow(config, c.context / 2);
-    const double tail = std::min<double>(config.decoder_keep_rows(), tokens);
-    flops = tokens * row.encoder + tail * row.decoder + row.head;
     bytes = BytesPerDecodeStep(config, model.checkpoint(), c.context, 0).weights;
   }
   const double read_bound = tokens * lane.ceilings.read_gb_per_s * 1e9 / bytes;
-  const double compute_bound = tokens * peak_flops / flops;
+  const double compute_bound = peak_flops / flops;
   return {{"MB/token", bytes / tokens * 1e-6},
-          {"GFLOP/token", flops / tokens * 1e-9},
+          {"GFLOP/token", flops * 1e-9},
           {"read bound", read_bound},
           {"compute bound", compute_bound},
           {"% of bound", 100 * median / std::min(read_bound, compute_bound)},
@@ -178,6 +189,8 @@ class BenchModelCommand final : public Command {
     c->add_option("--chunk", chunk_, "Prompt rows of a step")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
+    c->add_option("--plot", plot_file_,
+                  "Also write as SVG how the cost of a token grows with context and prompt");
     c->footer(
         "Caches of a context are filled with random rows instead of a prefill.\n"
         "Example:\n"
@@ -214,12 +227,19 @@ class BenchModelCommand final : public Command {
       report.rows.push_back(std::move(memory));
     }
     DI_RETURN_IF_ERROR(MeasureSpeed(plan, &lanes));
+    std::vector<GrowthSample> growth;
     for (Lane& lane : lanes) {
       const double peak = PeakFlops(lane, options);
       for (CaseResult& r : lane.results) {
-        r.row.facts = FactsOf(r.measured, r.cpu_times, lane, peak, Summarize(r.row.samples).median);
+        const double median = Summarize(r.row.samples).median;
+        r.row.facts = FactsOf(r.measured, r.cpu_times, lane, peak, median);
+        growth.push_back({r.measured.Series(lane.threads), r.measured.context, 1e6 / median,
+                          FlopsPerToken(config, r.measured)});
         report.rows.push_back(std::move(r.row));
       }
+    }
+    if (!plot_file_.empty()) {
+      DI_RETURN_IF_ERROR(WriteTextFile(plot_file_, GrowthSvg(dir.filename().string(), growth)));
     }
     return flags_.Publish(std::move(report));
   }
@@ -318,6 +338,7 @@ class BenchModelCommand final : public Command {
   std::vector<int32_t> contexts_ = {512, 4096, 32768};
   int32_t steps_ = 16;
   int32_t chunk_ = 512;
+  std::string plot_file_;
 };
 
 }  // namespace

@@ -267,12 +267,10 @@ class BenchReplayCommand final : public Command {
       }
       if (!s.points.empty()) series.push_back(std::move(s));
     }
-    std::ofstream out(plot_file_);
-    out << LineChartSvg({"Bounded replay against an exact run", "tokens of the hit",
-                         "mean KL in thousandths of a nat"},
-                        series);
-    out.flush();
-    return out ? OkStatus() : Unavailable("cannot write " + plot_file_);
+    return WriteTextFile(plot_file_,
+                         LineChartSvg({"Bounded replay against an exact run", "tokens of the hit",
+                                       "mean KL in thousandths of a nat"},
+                                      series));
   }
 
   ModelFlags model_;

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
-#include <fstream>
 
 #include "cli/bench_serve_client.h"
 #include "cli/bench_serve_report.h"
@@ -219,19 +218,12 @@ class BenchServeCommand final : public Command {
         if (text.size() > 1) text += ",\n";
         text += ReportJson(report);
       }
-      DI_RETURN_IF_ERROR(WriteFile(json_file_, text + "]\n"));
+      DI_RETURN_IF_ERROR(WriteTextFile(json_file_, text + "]\n"));
     }
     if (plot_file_.empty()) return OkStatus();
-    return WriteFile(
+    return WriteTextFile(
         plot_file_,
         ThroughputSvg(fmt::format("{}, {} in, {} out", model_, input_, output_), reports));
-  }
-
-  static Status WriteFile(const std::string& path, const std::string& text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    return file ? OkStatus() : Unavailable("cannot write " + path);
   }
 
   std::string url_ = "http://127.0.0.1:8000";

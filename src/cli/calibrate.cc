@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <sstream>
 
@@ -158,10 +157,7 @@ class CalibrateCommand final : public Command {
     PrintReliability("before", judged_on, ones);
     PrintReliability("after", judged_on, temperatures);
     if (out_file_.empty()) return OkStatus();
-    std::ofstream out(out_file_, std::ios::trunc);
-    out << FormatCalibration(file) << '\n';
-    out.flush();
-    return out ? OkStatus() : Unavailable("cannot write " + out_file_);
+    return WriteTextFile(out_file_, FormatCalibration(file) + "\n");
   }
 
   // All drafts together.

@@ -51,6 +51,13 @@ Result<std::string> ReadTextFile(const std::string& path) {
   return text.str();
 }
 
+Status WriteTextFile(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  return file ? OkStatus() : Unavailable("'" + path + "' cannot be written");
+}
+
 Result<std::vector<int32_t>> ParseIdArray(const std::string& text) {
   DI_ASSIGN_OR_RETURN(const json::value value, ParseJson(text));
   return ToIds(value);

@@ -16,6 +16,9 @@ namespace deepinfer {
 Result<std::string> ReadStdin();
 Result<std::string> ReadTextFile(const std::string& path);
 
+// Replaces the file; unavailable when it cannot be written whole.
+Status WriteTextFile(const std::string& path, std::string_view text);
+
 // [1, 2, 3] -> ids. invalid_request names what is wrong.
 Result<std::vector<int32_t>> ParseIdArray(const std::string& json);
 // {"ids": [1, 2, 3]} -> ids, for the field "ids".

@@ -209,12 +209,11 @@ Status ReplayKvTrace(const KvReplayOptions& options) {
   const int64_t unique = CountUniqueIds(requests);
   DI_ASSIGN_OR_RETURN(const Curves curves, Replay(requests, options, unique));
   if (!options.svg_path.empty()) {
-    std::ofstream svg(options.svg_path);
-    svg << DrawSvg(
-        curves.by_space,
-        "Token hit rate over the share of unique blocks kept: memory (blue), disk (red), "
-        "bound (dashed)");
-    if (!svg.flush()) return Unavailable("cannot write " + options.svg_path);
+    DI_RETURN_IF_ERROR(WriteTextFile(
+        options.svg_path,
+        DrawSvg(curves.by_space,
+                "Token hit rate over the share of unique blocks kept: memory (blue), disk (red), "
+                "bound (dashed)")));
   }
   const auto num_requests = static_cast<int64_t>(requests.size());
   return PrintLine(options.json

@@ -71,7 +71,12 @@ class Benchmarks(unittest.TestCase):
     def test_model_against_an_earlier_report(self):
         arguments = ["model", DEMO_MODEL, "--prompts", "40", "--batches", "1,3", "--contexts",
                      "64,200", "--steps", 2, "--threads", 1]
-        rows, _ = self.report(*arguments)
+        picture = self.path("growth.svg")
+        rows, _ = self.report(*arguments, "--plot", picture)
+        # The prefill has one length, so only decoding has something to show.
+        text = picture.read_text()
+        self.assertEqual(text.count("stroke-width=\"2\""), 4)
+        self.assertIn("decode batch 3 threads 1, arithmetic", text)
         decode = "decode batch %d context %d threads 1"
         self.assertEqual(set(rows), {
             "resident memory", "prefill 40 threads 1",
