@@ -1,31 +1,41 @@
 #include "cli/bench_growth.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 namespace deepinfer {
 
-std::vector<ChartSeries> GrowthSeries(std::span<const GrowthSample> samples) {
-  std::vector<std::string> names;
-  for (const GrowthSample& s : samples) {
-    if (std::ranges::find(names, s.series) == names.end()) names.push_back(s.series);
-  }
-  std::vector<ChartSeries> lines;
-  for (const std::string& name : names) {
-    std::vector<GrowthSample> of_series;
-    std::ranges::copy_if(samples, std::back_inserter(of_series),
-                         [&](const GrowthSample& s) { return s.series == name; });
-    if (of_series.size() < 2) continue;
-    std::ranges::sort(of_series, {}, &GrowthSample::tokens);
-    const GrowthSample& first = of_series.front();
-    ChartSeries time{name, {}}, work{name + ", arithmetic", {}};
-    for (const GrowthSample& s : of_series) {
-      const auto x = static_cast<double>(s.tokens);
-      time.points.push_back({x, s.us_per_token / first.us_per_token, ""});
-      work.points.push_back({x, s.flops_per_token / first.flops_per_token, ""});
+namespace {
+
+// A line for every name, of the cost relative to that of the fewest tokens.
+void AddLines(std::span<const GrowthSample> samples, std::string GrowthSample::*name,
+              double GrowthSample::*cost, std::string_view suffix,
+              std::vector<ChartSeries>* lines) {
+  std::map<int64_t, double> costs;
+  std::vector<std::string> done;
+  for (const GrowthSample& of_line : samples) {
+    if (std::ranges::find(done, of_line.*name) != done.end()) continue;
+    done.push_back(of_line.*name);
+    costs.clear();
+    for (const GrowthSample& s : samples) {
+      if (s.*name == of_line.*name) costs[s.tokens] = s.*cost;
     }
-    lines.push_back(std::move(time));
-    lines.push_back(std::move(work));
+    if (costs.size() < 2) continue;
+    ChartSeries& line = lines->emplace_back();
+    line.name = of_line.*name + std::string(suffix);
+    for (const auto& [tokens, value] : costs) {
+      line.points.push_back({static_cast<double>(tokens), value / costs.begin()->second, ""});
+    }
   }
+}
+
+}  // namespace
+
+std::vector<ChartSeries> GrowthSeries(std::span<const GrowthSample> samples) {
+  std::vector<ChartSeries> lines;
+  AddLines(samples, &GrowthSample::series, &GrowthSample::us_per_token, "", &lines);
+  AddLines(samples, &GrowthSample::work, &GrowthSample::flops_per_token, ", arithmetic", &lines);
   return lines;
 }
 

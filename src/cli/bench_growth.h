@@ -14,13 +14,14 @@ namespace deepinfer {
 
 struct GrowthSample {
   std::string series;  // what is alike but for the tokens: "decode batch 1 threads 2"
+  std::string work;    // what has the same arithmetic too: "decode"
   int64_t tokens = 0;  // of the context or the prompt, above 0
   double us_per_token = 0;
   double flops_per_token = 0;
 };
 
-// Two lines for each series that was measured at two and more numbers of tokens: time of a token
-// and arithmetic of a token, each relative to the fewest tokens. In the order of the samples.
+// A line for the time of a token of each series, then one for the arithmetic of each kind of work;
+// both relative to the fewest tokens, of whatever has two points at least, in the order of samples.
 std::vector<ChartSeries> GrowthSeries(std::span<const GrowthSample> samples);
 
 std::string GrowthSvg(const std::string& subject, std::span<const GrowthSample> samples);

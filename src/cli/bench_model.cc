@@ -32,6 +32,7 @@ struct Case {
   int32_t batch = 1;
   int32_t context = 0;  // decode: tokens before the first step; prefill: length of the prompt
 
+  std::string Work() const { return kind == StepKind::kPrefill ? "prefill" : "decode"; }
   // What differs from it in no more than the tokens.
   std::string Series(int threads) const {
     if (kind == StepKind::kPrefill) return fmt::format("prefill threads {}", threads);
@@ -233,8 +234,8 @@ class BenchModelCommand final : public Command {
       for (CaseResult& r : lane.results) {
         const double median = Summarize(r.row.samples).median;
         r.row.facts = FactsOf(r.measured, r.cpu_times, lane, peak, median);
-        growth.push_back({r.measured.Series(lane.threads), r.measured.context, 1e6 / median,
-                          FlopsPerToken(config, r.measured)});
+        growth.push_back({r.measured.Series(lane.threads), r.measured.Work(), r.measured.context,
+                          1e6 / median, FlopsPerToken(config, r.measured)});
         report.rows.push_back(std::move(r.row));
       }
     }

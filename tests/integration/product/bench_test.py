@@ -75,8 +75,8 @@ class Benchmarks(unittest.TestCase):
         rows, _ = self.report(*arguments, "--plot", picture)
         # The prefill has one length, so only decoding has something to show.
         text = picture.read_text()
-        self.assertEqual(text.count("stroke-width=\"2\""), 4)
-        self.assertIn("decode batch 3 threads 1, arithmetic", text)
+        self.assertEqual(text.count("stroke-width=\"2\""), 3)
+        self.assertIn("decode, arithmetic", text)
         decode = "decode batch %d context %d threads 1"
         self.assertEqual(set(rows), {
             "resident memory", "prefill 40 threads 1",
