@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "cli/suggest.h"
 
@@ -55,91 +56,119 @@ Status SetOption(CLI::Option* option, const std::vector<std::string>& values,
   return OkStatus();
 }
 
-class FileKeys {
+// Tables that may group keys; one that names a part of the flags is their prefix as well:
+// kv.space_mb is --kv-space-mb.
+const std::vector<std::string> kTables = {"engine", "server", "kv"};
+
+struct FileValue {
+  std::string source;  // file and key, for messages
+  const toml::node* node = nullptr;
+};
+
+class FileValues {
  public:
-  Status Load(const std::string& path) {
+  // flags: those that the file may name.
+  Status Load(const std::string& path, const std::vector<std::string>& flags) {
     path_ = path;
     try {
-      table_ = toml::parse_file(path);
+      document_ = toml::parse_file(path);
     } catch (const toml::parse_error& e) {
       std::string message = path + ": " + std::string(e.description());
       // A file that cannot be read has no lines.
       if (e.source().begin) message += " at line " + std::to_string(e.source().begin.line);
       return InvalidRequest(message);
     }
-    return OkStatus();
-  }
-
-  const toml::node* Find(const std::string& flag) {
-    std::string underscored = flag;
-    std::replace(underscored.begin(), underscored.end(), '-', '_');
-    for (const std::string& key : {flag, underscored}) {
-      if (const toml::node* node = table_.get(key)) {
-        used_.push_back(key);
-        return node;
+    for (const auto& [key, node] : document_) {
+      const std::string name(key.str());
+      const toml::table* table = node.as_table();
+      if (table == nullptr) {
+        DI_RETURN_IF_ERROR(Add("", name, node, flags));
+      } else if (std::ranges::find(kTables, name) == kTables.end()) {
+        return Unknown("table", name, Nearest(name, kTables));
+      } else {
+        for (const auto& [inner, value] : *table) {
+          DI_RETURN_IF_ERROR(Add(name, std::string(inner.str()), value, flags));
+        }
       }
     }
-    return nullptr;
+    return OkStatus();
   }
 
-  Status CheckUnused(const std::vector<std::string>& flags) const {
-    for (const auto& [key, node] : table_) {
-      const std::string name(key.str());
-      if (std::find(used_.begin(), used_.end(), name) != used_.end()) continue;
-      std::string message = path_ + ": unknown key '" + name + "'";
-      std::string dashed = name;
-      std::replace(dashed.begin(), dashed.end(), '_', '-');
-      const std::string nearest = Nearest(dashed, flags);
-      if (!nearest.empty()) message += ", did you mean '" + nearest + "'?";
-      return InvalidRequest(message);
+  const FileValue* Find(const std::string& flag) const {
+    const auto it = values_.find(flag);
+    return it == values_.end() ? nullptr : &it->second;
+  }
+
+ private:
+  Status Unknown(std::string_view what, const std::string& name, const std::string& nearest) const {
+    std::string message = path_ + ": unknown " + std::string(what) + " '" + name + "'";
+    if (!nearest.empty()) message += ", did you mean '" + nearest + "'?";
+    return InvalidRequest(message);
+  }
+
+  Status Add(const std::string& table, const std::string& key, const toml::node& node,
+             const std::vector<std::string>& flags) {
+    std::string dashed = key;
+    std::ranges::replace(dashed, '_', '-');
+    const std::string name = table.empty() ? key : table + "." + key;
+    std::string flag = table + "-" + dashed;
+    if (std::ranges::find(flags, flag) == flags.end()) flag = dashed;
+    if (std::ranges::find(flags, flag) == flags.end()) {
+      return Unknown("key", name, Nearest(dashed, flags));
+    }
+    const std::string source = path_ + ": key '" + name + "'";
+    if (!values_.emplace(flag, FileValue{source, &node}).second) {
+      return InvalidRequest(source + " gives --" + flag + " a second time");
     }
     return OkStatus();
   }
 
-  const std::string& path() const { return path_; }
-
- private:
   std::string path_;
-  toml::table table_;
-  std::vector<std::string> used_;
+  toml::table document_;
+  std::map<std::string, FileValue> values_;  // by flag
 };
 
 }  // namespace
 
 Result<FlagOrigins> FillFromEnvironmentAndFile(CLI::App* command) {
-  FileKeys file;
+  std::map<std::string, CLI::Option*> options;
+  std::vector<std::string> flags;
+  for (CLI::Option* option : command->get_options()) {
+    const std::string flag = FlagName(*option);
+    if (flag.empty() || flag == "help" || flag == "config") continue;
+    options[flag] = option;
+    flags.push_back(flag);
+  }
+  FileValues file;
   if (CLI::Option* config = command->get_option_no_throw("--config")) {
     if (config->count() == 0) {
       if (const char* value = std::getenv("DEEPINFER_CONFIG")) {
         DI_RETURN_IF_ERROR(SetOption(config, {value}, "DEEPINFER_CONFIG"));
       }
     }
-    if (config->count() > 0) DI_RETURN_IF_ERROR(file.Load(config->as<std::string>()));
+    if (config->count() > 0) DI_RETURN_IF_ERROR(file.Load(config->as<std::string>(), flags));
   }
   FlagOrigins origins;
-  std::vector<std::string> flags;
-  for (CLI::Option* option : command->get_options()) {
-    const std::string flag = FlagName(*option);
-    if (flag.empty() || flag == "help" || flag == "config") continue;
-    flags.push_back(flag);
-    const toml::node* node = file.Find(flag);
+  for (const std::string& flag : flags) {
+    CLI::Option* option = options[flag];
+    const FileValue* in_file = file.Find(flag);
     const std::string environment = EnvironmentName(flag);
     if (option->count() > 0) {
       origins[flag] = "flag";
     } else if (const char* value = std::getenv(environment.c_str())) {
       DI_RETURN_IF_ERROR(SetOption(option, {value}, environment));
       origins[flag] = "environment";
-    } else if (node != nullptr) {
-      const std::string source = file.path() + ": key '" + flag + "'";
-      const std::vector<std::string> texts = Texts(*node);
-      if (texts.empty()) return InvalidRequest(source + " must be a value or a list of values");
-      DI_RETURN_IF_ERROR(SetOption(option, texts, source));
+    } else if (in_file != nullptr) {
+      const std::vector<std::string> texts = Texts(*in_file->node);
+      if (texts.empty()) {
+        return InvalidRequest(in_file->source + " must be a value or a list of values");
+      }
+      DI_RETURN_IF_ERROR(SetOption(option, texts, in_file->source));
       origins[flag] = "file";
     } else {
       origins[flag] = "default";
     }
   }
-  DI_RETURN_IF_ERROR(file.CheckUnused(flags));
   return origins;
 }
 

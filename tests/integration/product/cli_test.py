@@ -239,6 +239,25 @@ class BadInput(unittest.TestCase):
         path.write_text("prot = 1\n")
         self.expect_failure(["config", "print", "--config", path], ["prot", "port"], code=2)
 
+    def test_tables_group_the_keys_of_a_configuration_file(self):
+        path = pathlib.Path(self.dir.name) / "c.toml"
+        path.write_text("[engine]\nmax_num_seqs = 3\nreplay = 'exact'\n"
+                        "[kv]\nspace_mb = 77\nttl-agent-h = 5\n[server]\nport = 9\n")
+        result = run("config", "print", "--config", path)
+        rows = {line.split()[0]: line.split()[1:] for line in result.stdout.decode().splitlines()}
+        self.assertEqual(rows["max-num-seqs"], ["3", "file"])
+        self.assertEqual(rows["replay"], ["exact", "file"])
+        self.assertEqual(rows["kv-space-mb"], ["77", "file"])
+        self.assertEqual(rows["kv-ttl-agent-h"], ["5", "file"])
+        self.assertEqual(rows["port"], ["9", "file"])
+        for text, words in (("[engin]\nport = 1\n", ["unknown table 'engin'", "'engine'"]),
+                            ("[engine]\nmax_num_seq = 1\n",
+                             ["engine.max_num_seq", "'max-num-seqs'"]),
+                            ("port = 1\n[server]\nport = 2\n", ["server.port", "second time"]),
+                            ("[server.port]\nx = 2\n", ["server.port", "must be a value"])):
+            path.write_text(text)
+            self.expect_failure(["config", "print", "--config", path], words, code=2)
+
     def test_flags_come_before_environment_before_file(self):
         path = pathlib.Path(self.dir.name) / "c.toml"
         path.write_text("port = 1\nmax_model_len = 100\nthreads = 3\n")
