@@ -14,6 +14,7 @@
 #include "cli/bench_flags.h"
 #include "cli/commands.h"
 #include "cli/generation.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -70,24 +71,24 @@ class BenchEngineCommand final : public Command {
     flags_.Register(c);
     c->add_option("--batches", batches_, "Requests that decode together")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--gen", gen_len_, "Tokens of each answer")
         ->check(CLI::Range(4 * kWarmTokens, 1 << 20))
         ->capture_default_str();
     c->add_option("--long-prompt", long_prompt_,
                   "Tokens of the prompt beside decoding requests; 0 = none")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--step-rows", step_rows_, "Rows of a step at most")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_flag("--drafts", drafts_, "Let the model draft as a server does");
     c->add_option("--queued", num_queued_, "Requests that wait while the largest batch decodes")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--cancels", num_cancels_, "Requests cancelled at random moments")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->footer("Example:\n  deepinfer bench engine --batches 1,8 --long-prompt 3000 --rounds 5");
     return c;

@@ -11,6 +11,7 @@
 #include "cli/bench_kernel_cases.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
+#include "cli/value_checks.h"
 #include "kernels/backends.h"
 
 namespace deepinfer {
@@ -98,7 +99,7 @@ class BenchKernelsCommand final : public Command {
     c->add_option("--only", only_, "Operands to measure, for example wq_b,moe; default: all")
         ->delimiter(',');
     c->add_option("--sample-ms", sample_ms_, "Calls of a sample last about this long")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->footer(
         "MODEL needs no weights: config.json is enough; operands are random and walk through "

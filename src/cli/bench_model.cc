@@ -15,6 +15,7 @@
 #include "cli/io.h"
 #include "cli/load_display.h"
 #include "cli/progress_line.h"
+#include "cli/value_checks.h"
 #include "model/model_stats.h"
 
 namespace deepinfer {
@@ -174,21 +175,21 @@ class BenchModelCommand final : public Command {
     flags_.Register(c);
     c->add_option("--prompts", prompts_, "Prompt lengths of prefill; 0 = none")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--batches", batches_, "Requests of a decode step; 0 = no decoding")
         ->delimiter(',')
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--contexts", contexts_, "Context lengths of decoding")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--steps", steps_, "Decode steps of a sample")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--chunk", chunk_, "Prompt rows of a step")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--plot", plot_file_,
                   "Also write as SVG how the cost of a token grows with context and prompt");
@@ -252,8 +253,8 @@ class BenchModelCommand final : public Command {
       if (group.num_tokens <= max_positions) {
         plan.groups.push_back(std::move(group));
       } else {
-        fmt::print(stderr, "left out: {} tokens exceed the model's {} positions\n",
-                   group.num_tokens, max_positions);
+        Tell("left out: {} tokens exceed the model's {} positions\n", group.num_tokens,
+             max_positions);
       }
     };
     for (int32_t prompt : prompts_) {

@@ -16,6 +16,7 @@
 #include "cli/model_flags.h"
 #include "cli/progress_line.h"
 #include "cli/svg_chart.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -71,13 +72,13 @@ class BenchReplayCommand final : public Command {
         ->capture_default_str();
     c->add_option("--replays", replays_, "Bounded replays in a row, each after a hit")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--questions", num_questions_, "Prompts of each kind")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--max-tokens", max_tokens_, "Longest answer")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--plot", plot_file_, "Also write the divergences as an SVG picture");
     c->footer("Example:\n  deepinfer bench replay --questions 100 --plot replay.svg");

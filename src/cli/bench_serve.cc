@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/io.h"
 #include "cli/progress_line.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -56,10 +57,10 @@ class BenchServeCommand final : public Command {
     c->add_option("--api-key-file", api_key_file_, "File whose first line is the key to send");
     c->add_option("--vocab-size", vocab_size_,
                   "Prompts are drawn from the ids below; 0 = ask the server")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--request-timeout", timeout_s_, "Seconds one request may take")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--json", json_file_, "Write the reports to this file as JSON");
     c->add_option("--plot", plot_file_, "Write throughput against speed per user as SVG");
@@ -74,7 +75,7 @@ class BenchServeCommand final : public Command {
         ->check(CLI::Range(0, 100'000));
     c->add_option("--rate,--request-rate", synthetic_.rate_per_s,
                   "Open loop: mean arrivals per second; 0 = closed loop")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--burstiness", synthetic_.burstiness,
                   "Gaps of an open loop: 1 = Poisson, 0 = even")
@@ -82,7 +83,7 @@ class BenchServeCommand final : public Command {
         ->capture_default_str();
     c->add_option("--sweep", sweep_, "Closed loops with each of these concurrencies")
         ->delimiter(',')
-        ->check(CLI::PositiveNumber);
+        ->check(Positive());
     c->add_option("--input-len", input_,
                   "Prompt tokens: N, LOW:HIGH, normal:MEAN:DEVIATION, "
                   "lognormal:MEDIAN:SIGMA")
@@ -93,23 +94,23 @@ class BenchServeCommand final : public Command {
         ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
     c->add_option("--prefixes", synthetic_.num_prefixes, "Number of common texts")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--trace", trace_file_,
                   "Lengths and arrivals from a file: JSON lines (timestamp, input_length, "
                   "output_length, hash_ids) or CSV (TIMESTAMP,ContextTokens,GeneratedTokens)");
     c->add_option("--trace-requests", trace_.max_requests, "Requests of the trace; 0 = all")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--trace-time-scale", trace_.time_scale, "Factor of the gaps; 0 = all at once")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--trace-length-scale", trace_.length_scale, "Factor of the lengths")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--trace-max-input", trace_.max_input_tokens,
                   "Leave out prompts of the trace with more tokens; 0 = none")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->add_option("--temperature", temperature_, "Sampling temperature")
         ->check(CLI::Range(0.0, 2.0))

@@ -15,6 +15,7 @@
 #include "cli/generation.h"
 #include "cli/io.h"
 #include "cli/model_flags.h"
+#include "cli/value_checks.h"
 #include "sched/verify_calibration.h"
 
 namespace deepinfer {
@@ -38,10 +39,10 @@ class CalibrateCommand final : public Command {
     c->add_option("--out", out_file_,
                   "File for the temperatures, read by --confidence-calibration");
     c->add_option("--max-tokens", max_tokens_, "Tokens of an answer at most")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--temperature", temperature_, "Of the answers; 0 = greedy")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     c->footer(
         "Example:\n  deepinfer calibrate MODEL --prompts prompts.jsonl --out calibration.json");

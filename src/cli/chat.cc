@@ -14,7 +14,9 @@
 
 #include "cli/chat_session.h"
 #include "cli/commands.h"
+#include "cli/io.h"
 #include "cli/model_flags.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -94,7 +96,7 @@ class ChatCommand final : public Command {
     sub->add_flag("--think", settings_.thinking, "Thinking mode");
     sub->add_option("--temperature", settings_.temperature, "0 = greedy")->capture_default_str();
     sub->add_option("--max-tokens", settings_.max_tokens, "Tokens of an answer at most")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     sub->add_option("--max-model-len,-c", engine_.max_model_len, "Context, tokens")
         ->check(CLI::Range(2, 1 << 24))
@@ -158,7 +160,7 @@ class ChatCommand final : public Command {
     TakeInterrupt();
     const Result<ChatTurnStats> stats = session_->Ask(message, settings_, &interrupted);
     if (!stats.ok()) {
-      fmt::print(stderr, "{}\n", stats.status().message());
+      Tell("{}\n", stats.status().message());
       return;
     }
     if (stats->interrupted) fmt::print("(stopped)\n");

@@ -7,6 +7,7 @@
 #include "cli/cluster_tools.h"
 #include "cli/commands.h"
 #include "cli/rolling_restart.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -31,6 +32,7 @@ class ClusterCommand final : public Command {
                     "registry too");
     up_->add_option("--host", up_options_.host, "Address of the gateway")->capture_default_str();
     up_->add_option("--port", up_options_.port, "TCP port of the gateway; 0 = a free one")
+        ->check(WholeNumber(0, UINT16_MAX))
         ->capture_default_str();
     up_->add_option("--dir", up_options_.dir, "Logs and sockets; default: a new folder in /tmp");
     up_->add_option("--threads", up_options_.threads,
@@ -68,7 +70,7 @@ class ClusterCommand final : public Command {
     top_ = app_->add_subcommand("top", "Watch the workers of a cluster, once a second");
     top_->add_option("--dir", dir_, "Folder of the cluster")->required();
     top_->add_option("--rounds", top_rounds_, "Tables to show; 0 = until Ctrl-C")
-        ->check(CLI::NonNegativeNumber)
+        ->check(NotNegative())
         ->capture_default_str();
     role_ = app_->add_subcommand("role", "Give a worker another role; what it runs goes on");
     role_->add_option("WORKER", drain_worker_, "Name or endpoint")->required();

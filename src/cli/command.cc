@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "cli/commands.h"
+#include "cli/io.h"
 #include "cli/ledger.h"
 
 namespace deepinfer {
@@ -40,7 +41,7 @@ std::vector<std::unique_ptr<Command>> MakeCommands() {
 }
 
 int ReportFailure(const Status& status) {
-  fmt::print(stderr, "deepinfer: {}\n", status.message());
+  Tell("deepinfer: {}\n", status.message());
   return status.code() == StatusCode::kInvalidRequest ? kExitUsage : kExitFailure;
 }
 

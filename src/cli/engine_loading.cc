@@ -84,7 +84,7 @@ Result<std::unique_ptr<Worker>> LoadInProcessWorker(const std::filesystem::path&
                                         SharedRoot(*parts->cache), parts->cache->weights_hash);
   const LoadReport load = worker->Load();
   // Benchmark drivers search for this line, also on a CPU.
-  fmt::print(stderr, "GPU KV cache size: {} tokens\n", load.kv_capacity_tokens);
+  Tell("GPU KV cache size: {} tokens\n", load.kv_capacity_tokens);
   Log(LogLevel::kInfo, "model.ready",
       {{"numerics", worker->info().numerics_id},
        {"max_model_len", worker->info().max_model_len},

@@ -8,6 +8,7 @@
 #include "cli/io.h"
 #include "cli/model_flags.h"
 #include "cli/speculation_flags.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -20,7 +21,7 @@ class GenerateCommand final : public Command {
     sub->add_option("--tokens", tokens_file_, "File with a JSON array of token ids")->required();
     sub->add_option("--max-tokens", sampling_.max_tokens, "Tokens to generate at most")
         ->required()
-        ->check(CLI::PositiveNumber);
+        ->check(Positive());
     sub->add_option("--temperature", sampling_.temperature, "0 = greedy")->capture_default_str();
     sub->add_option("--top-p", sampling_.top_p, "Nucleus mass")->capture_default_str();
     sub->add_option("--top-k", sampling_.top_k, "0 = off")->capture_default_str();

@@ -83,6 +83,8 @@ std::string IdArrayJson(std::span<const int32_t> ids) {
 
 std::string JsonString(std::string_view text) { return json::serialize(json::value(text)); }
 
+void TellText(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 Status PrintLine(std::string_view line) {
   if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() ||
       std::fputc('\n', stdout) == EOF || std::fflush(stdout) != 0) {

@@ -31,7 +31,7 @@ class ProgressLine {
     if (!shown_) return;
     drawn_ = true;
     const std::string of = total > 0 ? fmt::format(" of {}", total) : std::string();
-    fmt::print(stderr, "\r{} {}{} blocks\033[K", what_, done, of);
+    Tell("\r{} {}{} blocks\033[K", what_, done, of);
     (void)std::fflush(stderr);
   }
 

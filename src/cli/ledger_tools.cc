@@ -162,7 +162,7 @@ Result<int64_t> InstantOf(const char* flag, const std::string& text, int64_t oth
 
 void WarnOfTornLines(const LedgerReadStats& stats) {
   if (stats.num_torn == 0) return;
-  fmt::print(stderr, "deepinfer: {} line(s) without an end were left out\n", stats.num_torn);
+  Tell("deepinfer: {} line(s) without an end were left out\n", stats.num_torn);
 }
 
 }  // namespace

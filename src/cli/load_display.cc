@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "cli/io.h"
 
 namespace deepinfer {
 
@@ -29,7 +30,7 @@ LoadDisplay::~LoadDisplay() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   // Erase the bar: what follows starts on a clean line.
-  if (bar_visible_) fmt::print(stderr, "\r\033[K");
+  if (bar_visible_) Tell("\r\033[K");
 }
 
 void LoadDisplay::Loop() {
@@ -47,10 +48,10 @@ void LoadDisplay::Loop() {
 void LoadDisplay::ShowBar() {
   const uint64_t total = progress_->total(), done = progress_->done();
   const int filled = total == 0 ? 0 : static_cast<int>(done * kBarWidth / total);
-  fmt::print(stderr, "\r{:<9} [{}{}] {:.1f} / {:.1f} MB\033[K", LoadPhaseName(progress_->phase()),
-             std::string(static_cast<size_t>(filled), '#'),
-             std::string(static_cast<size_t>(kBarWidth - filled), '.'),
-             static_cast<double>(done) / 1e6, static_cast<double>(total) / 1e6);
+  Tell("\r{:<9} [{}{}] {:.1f} / {:.1f} MB\033[K", LoadPhaseName(progress_->phase()),
+       std::string(static_cast<size_t>(filled), '#'),
+       std::string(static_cast<size_t>(kBarWidth - filled), '.'), static_cast<double>(done) / 1e6,
+       static_cast<double>(total) / 1e6);
   std::fflush(stderr);
   bar_visible_ = true;
 }

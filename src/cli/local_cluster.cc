@@ -194,6 +194,11 @@ Status LocalCluster::WriteList() const {
 
 Result<std::vector<LocalProcess>> ReadClusterList(const fs::path& dir) {
   const fs::path path = dir / kListFile;
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) {
+    return NotFound("no cluster runs in '" + dir.string() +
+                    "': --dir names the folder that `deepinfer cluster up` was given or printed");
+  }
   DI_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path.string()));
   const Status broken = DataCorruption(path.string() + " is not a list of processes");
   std::vector<LocalProcess> processes;

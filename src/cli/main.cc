@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "cli/command.h"
 #include "cli/flag_sources.h"
+#include "cli/io.h"
 #include "cli/suggest.h"
 #include "cli/value_checks.h"
 
@@ -50,7 +51,7 @@ int Main(int argc, char** argv) {
   CheckNumbers(&app);
   if (const auto word = FindMissingValue(argc, argv)) {
     const std::string flag = word->substr(0, word->size() - 1);
-    fmt::print(stderr, "{}: no value behind '='; leave the flag out for its default\n", flag);
+    Tell("{}: no value behind '='; leave the flag out for its default\n", flag);
     return kExitUsage;
   }
   try {
@@ -62,6 +63,8 @@ int Main(int argc, char** argv) {
       const Result<FlagOrigins> origins = FillFromEnvironmentAndFile(sub);
       return origins.ok() ? command->Run(*origins) : ReportFailure(origins.status());
     }
+  } catch (const std::system_error& e) {  // of fmt::print
+    return ReportFailure(Unavailable(std::string("standard output: ") + e.what()));
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/io.h"
 #include "cli/model_flags.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 namespace {
@@ -24,7 +25,7 @@ class RunCommand final : public Command {
     sub->add_option("--top-p", settings_.top_p, "Nucleus mass")->capture_default_str();
     seed_ = sub->add_option("--seed", settings_.seed, "Seed of the random draws");
     sub->add_option("--max-tokens", settings_.max_tokens, "Tokens to generate at most")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     sub->add_flag("--stats", stats_, "Print token counts and speed to stderr");
     sub->footer("Example:\n  deepinfer run models/deepinfer-tiny 'What is a KV cache?'");
@@ -48,8 +49,8 @@ class RunCommand final : public Command {
     session->SetSystem(system_);
     DI_ASSIGN_OR_RETURN(const ChatTurnStats stats, session->Ask(prompt_, settings_, nullptr));
     if (stats_) {
-      fmt::print(stderr, "prompt {} tokens in {:.3f} s, answer {} tokens in {:.3f} s\n",
-                 stats.prompt_tokens, stats.prefill_s, stats.generated_tokens, stats.decode_s);
+      Tell("prompt {} tokens in {:.3f} s, answer {} tokens in {:.3f} s\n", stats.prompt_tokens,
+           stats.prefill_s, stats.generated_tokens, stats.decode_s);
     }
     return OkStatus();
   }

@@ -74,7 +74,9 @@ void ServeFlags::RegisterWorker(CLI::App* command) {
 void ServeFlags::RegisterListen(CLI::App* c) {
   HttpServerOptions& h = server.http;
   c->add_option("--host", h.host, "Address to listen on")->capture_default_str();
-  c->add_option("--port", h.port, "TCP port; 0 = chosen by the system")->capture_default_str();
+  c->add_option("--port", h.port, "TCP port; 0 = chosen by the system")
+      ->check(WholeNumber(0, UINT16_MAX))
+      ->capture_default_str();
   c->add_option("--uds", h.uds_path, "Also listen on this Unix socket");
   c->add_option("--ssl-certfile", h.tls.certificate_file,
                 "PEM certificate with its chain: the TCP port speaks TLS");

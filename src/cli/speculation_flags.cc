@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cli/calibration_file.h"
+#include "cli/value_checks.h"
 
 namespace deepinfer {
 
@@ -28,7 +29,7 @@ void SpeculationFlags::Register(CLI::App* c) {
   CLI::Option* temperatures =
       c->add_option("--confidence-temperatures", options_.confidence_temperatures,
                     "Calibration: what the raw confidence of draft 1, 2, ... is divided by")
-          ->check(CLI::PositiveNumber)
+          ->check(Positive())
           ->delimiter(',');
   c->add_option("--confidence-calibration", calibration_file_,
                 "File with these temperatures, from deepinfer calibrate")

@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/io.h"
+
 namespace deepinfer {
 
 namespace {
@@ -65,7 +67,7 @@ void SuggestNearest(const CLI::App& app, int argc, char** argv) {
     const std::vector<std::string> known = is_flag ? FlagsOf(*current) : commands;
     if (std::find(known.begin(), known.end(), word) == known.end()) {
       const std::string nearest = Nearest(word, known);
-      if (!nearest.empty()) fmt::print(stderr, "Did you mean {}?\n", nearest);
+      if (!nearest.empty()) Tell("Did you mean {}?\n", nearest);
     }
     if (is_flag) continue;
     const auto named = app.get_subcommands([&](const CLI::App* a) { return a->check_name(word); });

@@ -29,6 +29,17 @@ CLI::Validator Unsigned() {
       "");
 }
 
+CLI::Validator AtLeastZero(bool with_zero, const std::string& description) {
+  return CLI::Validator(
+      [with_zero](const std::string& text) -> std::string {
+        double value = 0;
+        if (!CLI::detail::lexical_cast(text, value)) return text + " is not a number";
+        if (value > 0 || (with_zero && value == 0)) return {};
+        return text + (with_zero ? " is below 0" : " is not above 0");
+      },
+      description);
+}
+
 }  // namespace
 
 void CheckNumbers(CLI::App* app) {
@@ -48,6 +59,10 @@ std::optional<std::string> FindMissingValue(int argc, const char* const* argv) {
   }
   return std::nullopt;
 }
+
+CLI::Validator NotNegative() { return AtLeastZero(true, "NONNEGATIVE"); }
+
+CLI::Validator Positive() { return AtLeastZero(false, "POSITIVE"); }
 
 CLI::Validator WholeNumber(int64_t least, int64_t most) {
   return CLI::Validator(

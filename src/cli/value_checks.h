@@ -17,6 +17,9 @@ void CheckNumbers(CLI::App* app);
 // The first argument of the form "--flag=", whose value the parser would take from the next one.
 std::optional<std::string> FindMissingValue(int argc, const char* const* argv);
 
+CLI::Validator NotNegative();
+CLI::Validator Positive();
+
 // A whole number from least to most.
 CLI::Validator WholeNumber(int64_t least, int64_t most);
 

@@ -14,6 +14,7 @@
 #include "cli/serve_flags.h"
 #include "cli/stop_signals.h"
 #include "cli/tls_flags.h"
+#include "cli/value_checks.h"
 #include "cluster/session.h"
 #include "cluster/worker_service.h"
 #include "economics/ledger_writer.h"
@@ -74,7 +75,7 @@ class WorkerCommand final : public Command {
         ->capture_default_str();
     c->add_option("--hand-off-memory-mb", hand_off_memory_mb_,
                   "Memory of states that are on their way to this worker, MiB")
-        ->check(CLI::PositiveNumber)
+        ->check(Positive())
         ->capture_default_str();
     c->add_option("--revision", revision_,
                   "Name of this deployment: states move only between workers of one revision");
@@ -82,7 +83,7 @@ class WorkerCommand final : public Command {
     c->add_option("--test-change-extents", change_extents_,
                   "Every so many extents of states one arrives with a changed byte; with --listen "
                   "unix:PATH only")
-        ->check(CLI::PositiveNumber);
+        ->check(Positive());
 #endif
     registry_.RegisterWorker(c);
     tls_.Register(c);

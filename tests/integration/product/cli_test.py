@@ -6,7 +6,10 @@ import pathlib
 import pty
 import select
 import shutil
+import socket
+import subprocess
 import tempfile
+import time
 import unittest
 
 import support
@@ -177,8 +180,40 @@ class BadInput(unittest.TestCase):
         self.expect_failure(["serve", "--prot", "1"], ["--port"], code=2)
         self.expect_failure(["srve"], ["serve"], code=2)
 
+    def wait_until_ready(self, path, server):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and server.poll() is None:
+            with socket.socket(socket.AF_UNIX) as s:
+                try:
+                    s.connect(str(path))
+                    s.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
+                    if b" 200 " in s.recv(100):
+                        return
+                except OSError:
+                    pass
+            time.sleep(0.1)
+        self.fail("ended with %s" % server.poll())
+
+    # Of logs, progress and what a command prints.
+    def test_a_reader_that_goes_away_ends_no_process(self):
+        read, write = os.pipe()
+        os.close(read)
+        path = pathlib.Path(self.dir.name) / "socket"
+        server = subprocess.Popen([support.BINARY, "serve", DEMO_MODEL, "--port", "0",
+                                   "--kv-dir", "none", "--uds", path],
+                                  stdout=write, stderr=write)
+        self.addCleanup(server.kill)
+        self.wait_until_ready(path, server)
+        server.terminate()
+        self.assertEqual(server.wait(30), 0)
+        for command in (["inspect", DEMO_MODEL], ["config", "print", "--effective"], ["version"],
+                        ["serve", "--port", "x"], ["run", DEMO_MODEL, "hi", "--max-tokens", "2"]):
+            ended = subprocess.run([support.BINARY, *command], stdout=write, stderr=write, timeout=60)
+            self.assertIn(ended.returncode, (0, 1, 2), command)
+        os.close(write)
+
     def test_flag_values_are_checked(self):
-        for args, word in ((["--port", "abc"], "--port"), (["--port", "65536"], "--port"),
+        for args, word in ((["--port", "abc"], "--port"), (["--port", "65536"], "whole number from 0 to 65535"),
                            (["--threads", "-1"], "--threads"), (["--timeout", "nan"], "--timeout"),
                            (["--queue-timeout", "0"], "--queue-timeout"),
                            (["--drain-timeout", "inf"], "--drain-timeout"),
