@@ -25,7 +25,7 @@ JanitorAction Describe(const SegmentInfo& info, const char* action, const char* 
 
 bool IsOver(const SegmentInfo& info, int64_t now_ns) {
   return info.superblock.bucket_hour != kNoBucket &&
-         static_cast<int64_t>(info.superblock.bucket_hour) <= now_ns / kNsPerHour;
+         BucketNs(info.superblock.bucket_hour) <= now_ns;
 }
 
 }  // namespace
@@ -209,7 +209,7 @@ void Janitor::RemoveIfLost(const SegmentInfo& info, StatusCode fault, int64_t no
   // asked again.
   const bool is_lost =
       fault == StatusCode::kNotFound || fault == StatusCode::kDataCorruption ||
-      now_ns / kNsPerHour >= static_cast<int64_t>(info.superblock.bucket_hour) + kUnreadableHours;
+      now_ns - kUnreadableHours * kNsPerHour >= BucketNs(info.superblock.bucket_hour);
   if (!is_lost) return;
   Remove(LookInLog(info, now_ns));
 }
@@ -284,7 +284,7 @@ void Janitor::CopyForward(const Survey& survey) {
     const int64_t touched_ns = StoreMinuteToUnixNs(resident.indexed.touched_minute);
     if (absolute && survey.info.superblock.bucket_hour != kNoBucket) {
       // Its deadline is the segment's; copying is only to get rid of neighbours.
-      write.deadline_ns = static_cast<int64_t>(survey.info.superblock.bucket_hour) * kNsPerHour;
+      write.deadline_ns = BucketNs(survey.info.superblock.bucket_hour);
       if (write.deadline_ns <= context_->wall_clock->UnixNs()) {
         context_->Forget(resident.entry.key, resident.indexed, MissReason::kExpired);
         ++context_->counters.expired_blocks;

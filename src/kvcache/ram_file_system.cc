@@ -16,6 +16,7 @@ struct Node {
   std::unordered_map<size_t, std::vector<std::byte>> pages;
   int64_t size_bytes = 0;
   uint64_t inode = 0;
+  uint32_t permissions = 0644;
 };
 
 // Calls visit(page, offset in the page, offset in the range, length) for each page of a range.
@@ -87,6 +88,7 @@ class RamFileSystem final : public FileSystem {
     if (it == files_.end()) {
       it = files_.emplace(path, std::make_shared<Node>()).first;
       it->second->inode = next_inode_++;
+      if (mode == OpenMode::kCreatePrivate) it->second->permissions = 0600;
     }
     return std::unique_ptr<File>(std::make_unique<RamFile>(it->second));
   }
@@ -124,7 +126,7 @@ class RamFileSystem final : public FileSystem {
   Status SyncDirectory(const std::string&) override { return OkStatus(); }
   Result<FileInfo> Stat(const std::string& path) override {
     if (const auto it = files_.find(path); it != files_.end()) {
-      return FileInfo{it->second->size_bytes, 0, it->second->inode, 0644};
+      return FileInfo{it->second->size_bytes, 0, it->second->inode, it->second->permissions};
     }
     if (const auto it = folders_.find(path); it != folders_.end()) {
       return FileInfo{0, 0, it->second, 0755};

@@ -268,9 +268,7 @@ int64_t FolderRecovery::LatestTouchNs(const SegmentContent& content) const {
   const int64_t ttl_hours =
       context_->Policy(static_cast<RetentionClass>(superblock.retention)).ttl_hours;
   if (superblock.bucket_hour == kNoBucket || ttl_hours == 0) return complete_ns;
-  const auto bucket_hour =
-      static_cast<int64_t>(std::min<uint64_t>(superblock.bucket_hour, uint64_t{1} << 31));
-  return std::min(complete_ns, (bucket_hour - ttl_hours) * kNsPerHour);
+  return std::min(complete_ns, BucketNs(superblock.bucket_hour) - ttl_hours * kNsPerHour);
 }
 
 bool FolderRecovery::AddToIndex(uint32_t id, const SegmentContent& content) {

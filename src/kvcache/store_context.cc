@@ -14,7 +14,8 @@ int64_t RetentionPolicy::DeadlineNs(int64_t touched_ns) const {
 uint64_t RetentionPolicy::BucketOf(int64_t deadline_ns) const {
   if (deadline_ns == kNoDeadlineNs) return kNoBucket;
   const int64_t width_ns = bucket_hours * kNsPerHour;
-  return static_cast<uint64_t>((deadline_ns + width_ns - 1) / width_ns * bucket_hours);
+  const int64_t num_widths = deadline_ns / width_ns + (deadline_ns % width_ns != 0 ? 1 : 0);
+  return static_cast<uint64_t>(num_widths * bucket_hours);
 }
 
 Result<SegmentContent> ReadOwnSegment(FileSystem* files, const SegmentInfo& info) {

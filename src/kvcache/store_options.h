@@ -3,6 +3,7 @@
 // Thread rule: immutable values.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -24,6 +25,13 @@ struct RetentionPolicy {
 
 inline constexpr uint64_t kNoBucket = ~uint64_t{0};
 inline constexpr int64_t kNoDeadlineNs = INT64_MAX;
+
+// When the bucket is over. A file may say any hour: what lies behind the last one that can be told
+// is that one.
+inline int64_t BucketNs(uint64_t bucket_hour) {
+  constexpr uint64_t kLastHour = INT64_MAX / kNsPerHour;
+  return static_cast<int64_t>(std::min(bucket_hour, kLastHour)) * kNsPerHour;
+}
 
 struct KvStoreOptions {
   std::string dir;             // root of the store
