@@ -10,6 +10,7 @@
 #include "cli/bench_flags.h"
 #include "cli/commands.h"
 #include "cluster/gateway.h"
+#include "cluster/incarnation.h"
 
 namespace deepinfer {
 namespace {
@@ -22,15 +23,19 @@ constexpr int kEvents = 50;      // of each
 class IdleWorker final : public Worker {
  public:
   explicit IdleWorker(WorkerRole role) {
-    info_.role = role;
-    info_.model_name = "bench";
-    info_.endpoint = "unix:/run/deepinfer/worker.sock";
+    WorkerInfo info;
+    info.role = role;
+    info.model_name = "bench";
+    info.endpoint = "unix:/run/deepinfer/worker.sock";
     // As workers that share a persistent cache, so that keys of prompts are part of the time.
-    info_.kv_root = "bench";
-    info_.kv_namespace.emplace().fill('n');
-    info_.answers_probes = true;
+    info.kv_root = "bench";
+    info.kv_namespace.emplace().fill('n');
+    info.answers_probes = true;
+    info_ = std::make_shared<const WorkerInfo>(std::move(info));
+    queue_.incarnation = NewIncarnation();
   }
-  WorkerInfo info() const override { return info_; }
+  WorkerInfo info() const override { return *info_; }
+  std::shared_ptr<const WorkerInfo> shared_info() const override { return info_; }
   Status Submit(EngineRequest, TokenSink sink) override { return Take(std::move(sink)); }
   Status SubmitDecode(EngineRequest, TokenSink sink) override { return Take(std::move(sink)); }
   Status SubmitPrefill(EngineRequest, const std::string&, TokenSink sink) override {
@@ -46,6 +51,7 @@ class IdleWorker final : public Worker {
   LoadReport Load() const override { return load_; }
   bool healthy() const override { return true; }
   EngineStatistics Statistics() const override { return {}; }
+  WorkerQueue Queue() const override { return queue_; }
   void Drain(int64_t) override {}
 
   void Send(int32_t index, FinishReason finish) {
@@ -69,7 +75,8 @@ class IdleWorker final : public Worker {
     return OkStatus();
   }
 
-  WorkerInfo info_;
+  std::shared_ptr<const WorkerInfo> info_;
+  WorkerQueue queue_;
   LoadReport load_;
   std::vector<TokenSink> sinks_, prefills_;
 };

@@ -46,7 +46,7 @@ Status AdmissionControl::CheckPromise(const EngineRequest& request,
     const RouteCandidate& w = candidates.all[i];
     if (!w.usable) continue;
     const double step = DecodeStepUs(w, tokens), done = PromptDoneUs(w, PromptOf(request)) + step;
-    const WorkerRole role = candidates.infos[i].role;
+    const WorkerRole role = candidates.infos[i]->role;
     num_for_prompts += role != WorkerRole::kDecode ? 1 : 0;
     if (role != WorkerRole::kDecode && (!done_us || done < *done_us)) done_us = done;
     if (role != WorkerRole::kPrefill && (!step_us || step < *step_us)) step_us = step;
@@ -72,11 +72,8 @@ Status AdmissionControl::CheckPromise(const EngineRequest& request,
 std::optional<double> AdmissionControl::ForecastWaitSeconds(const GatewayQueueState& queue) const {
   std::vector<WorkerQueue> queues;
   const auto workers = workers_->list();
-  for (const auto& worker : *workers) {
-    const EngineStatistics s = worker->Statistics();
-    queues.push_back(
-        {s.incarnation, {s.waiting, s.waiting_prompt_tokens, s.started, s.prefill_rows}});
-  }
+  queues.reserve(workers->size());
+  for (const auto& worker : *workers) queues.push_back(worker->Queue());
   const int64_t now_us = clock_->NowUs();
   const std::lock_guard lock(mutex_);
   QueueSnapshot sum = queues_.Add(queues);

@@ -1,7 +1,6 @@
 #include "cluster/candidates.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -36,19 +35,21 @@ Meeting MeetingOf(const WorkerInfo& worker, bool by_store) {
 }  // namespace
 
 Candidates::Candidates(std::shared_ptr<const WorkerSet::List> list) : workers(std::move(list)) {
+  all.reserve(workers->size());
+  infos.reserve(workers->size());
   for (const auto& worker : *workers) {
     all.push_back(CandidateOf(worker->Load()));
-    infos.push_back(worker->info());
+    infos.push_back(worker->shared_info());
     // The queue of an engine in this process is as good as one here: nothing strands in it.
-    if (infos.back().endpoint.empty()) all.back().max_running = 0;
+    if (infos.back()->endpoint.empty()) all.back().max_running = 0;
   }
 }
 
 Candidates::Routes Candidates::Of(WorkerRole role, const std::string* revision) const {
   Routes some = all;
   for (size_t i = 0; i < some.size(); ++i) {
-    some[i].usable = some[i].usable && infos[i].role == role &&
-                     (revision == nullptr || infos[i].revision == *revision);
+    some[i].usable = some[i].usable && infos[i]->role == role &&
+                     (revision == nullptr || infos[i]->revision == *revision);
   }
   return some;
 }
@@ -56,32 +57,39 @@ Candidates::Routes Candidates::Of(WorkerRole role, const std::string* revision) 
 Candidates::Routes Candidates::ForAnswers(WorkerRole role, const std::string* revision) const {
   Routes some = Of(role, revision);
   for (size_t i = 0; i < some.size(); ++i) {
-    some[i].usable = some[i].usable && !infos[i].encoder_only;
+    some[i].usable = some[i].usable && !infos[i]->encoder_only;
   }
   return some;
 }
 
 Candidates::Routes Candidates::PartnersOf(size_t prefill) const {
-  const WorkerInfo& sender = infos[prefill];
+  const WorkerInfo& sender = *infos[prefill];
   const bool by_store = sender.hands_over_by_store;
   Routes some = ForAnswers(WorkerRole::kDecode, &sender.revision);
   for (size_t i = 0; i < some.size(); ++i) {
-    some[i].usable = some[i].usable && MeetingOf(infos[i], by_store) == MeetingOf(sender, by_store);
+    some[i].usable =
+        some[i].usable && MeetingOf(*infos[i], by_store) == MeetingOf(sender, by_store);
   }
   return some;
 }
 
 Candidates::Routes Candidates::PrefillWithPartner() const {
-  Routes some = ForAnswers(WorkerRole::kDecode, nullptr);
-  std::set<Meeting> taken;
+  std::vector<Meeting> taken;  // few: a revision or two
+  const auto is_taken = [&](const Meeting& meeting) {
+    return std::find(taken.begin(), taken.end(), meeting) != taken.end();
+  };
   for (size_t i = 0; i < all.size(); ++i) {
-    if (!some[i].usable) continue;
-    for (const bool by_store : {false, true}) taken.insert(MeetingOf(infos[i], by_store));
+    const WorkerInfo& info = *infos[i];
+    if (!all[i].usable || info.role != WorkerRole::kDecode || info.encoder_only) continue;
+    for (const bool by_store : {false, true}) {
+      const Meeting meeting = MeetingOf(info, by_store);
+      if (!is_taken(meeting)) taken.push_back(meeting);
+    }
   }
-  some = Of(WorkerRole::kPrefill, nullptr);
+  Routes some = Of(WorkerRole::kPrefill, nullptr);
   for (size_t i = 0; i < some.size(); ++i) {
     some[i].usable =
-        some[i].usable && taken.contains(MeetingOf(infos[i], infos[i].hands_over_by_store));
+        some[i].usable && is_taken(MeetingOf(*infos[i], infos[i]->hands_over_by_store));
   }
   return some;
 }

@@ -29,7 +29,7 @@ struct Candidates {
 
   std::shared_ptr<const WorkerSet::List> workers;
   Routes all;
-  std::vector<WorkerInfo> infos;
+  std::vector<std::shared_ptr<const WorkerInfo>> infos;
 };
 
 }  // namespace deepinfer

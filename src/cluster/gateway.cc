@@ -202,7 +202,7 @@ std::string_view Gateway::WhyNotReady() const {
   const auto workers = workers_.list();
   for (const auto& worker : *workers) {
     const LoadReport load = worker->Load();
-    if (!load.ready || load.draining || worker->info().encoder_only) continue;
+    if (!load.ready || load.draining || worker->shared_info()->encoder_only) continue;
     any_in_reach = true;
     // Every running request may leave a part of its last block empty.
     const int64_t held = load.kv_tokens + int64_t{load.running} * kBlockTokens;

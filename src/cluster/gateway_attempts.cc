@@ -102,9 +102,9 @@ Status Gateway::Send(const LivePtr& live, const Router::Choice& choice) {
   } else {
     status = placement.decode->SubmitDecode(*request, SinkOf(live, attempt, Leg::kDecode));
     if (status.ok()) {
-      status =
-          placement.prefill->SubmitPrefill(*std::move(request), placement.decode->info().endpoint,
-                                           SinkOf(live, attempt, Leg::kPrefill));
+      status = placement.prefill->SubmitPrefill(*std::move(request),
+                                                placement.decode->shared_info()->endpoint,
+                                                SinkOf(live, attempt, Leg::kPrefill));
       if (!status.ok()) placement.decode->Cancel(live->id());
     }
   }

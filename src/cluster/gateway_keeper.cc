@@ -76,7 +76,7 @@ void Gateway::LookAtShares(int64_t now_us) {
   const auto workers = workers_.list();
   for (const auto& worker : *workers) {
     const EngineStatistics s = worker->Statistics();
-    times.push_back({s.incarnation, worker->info().role, s.step_us});
+    times.push_back({s.incarnation, worker->shared_info()->role, s.step_us});
   }
   const std::lock_guard lock(mutex_);
   shares_.Observe(now_us, times);

@@ -10,23 +10,25 @@ InProcessWorker::InProcessWorker(std::string model_name, Model* model,
                                  std::unique_ptr<Engine> engine, WorkerRole role,
                                  std::string kv_root, std::string weights_hash)
     : engine_(std::move(engine)) {
-  info_.model_name = std::move(model_name);
-  info_.numerics_id = model->numerics_id();
-  info_.vocab_size = model->config().vocab_size;
-  info_.max_model_len = engine_->max_model_len();
-  info_.eos_token_id = model->config().eos_token_id;
-  info_.role = role;
-  info_.kv_slot_bytes = model->layout().slot_bytes;
-  info_.kv_block_bytes = model->layout().block_bytes;
-  info_.kv_section_bytes = SectionBytes(model->layout());
-  info_.cut_row_bytes = CutRowBytes(*model);
-  info_.kv_root = std::move(kv_root);
-  info_.weights_hash = std::move(weights_hash);
-  info_.kv_namespace = engine_->kv_namespace();
-  info_.answers_probes = engine_->has_store();
-  info_.encoder_only = model->options().part == ModelPart::kEncoder;
-  info_.full_decoder_tail = engine_->decoder_tail() == DecoderTail::kFull;
-  info_.incarnation = NewIncarnation();
+  WorkerInfo info;
+  info.model_name = std::move(model_name);
+  info.numerics_id = model->numerics_id();
+  info.vocab_size = model->config().vocab_size;
+  info.max_model_len = engine_->max_model_len();
+  info.eos_token_id = model->config().eos_token_id;
+  info.role = role;
+  info.kv_slot_bytes = model->layout().slot_bytes;
+  info.kv_block_bytes = model->layout().block_bytes;
+  info.kv_section_bytes = SectionBytes(model->layout());
+  info.cut_row_bytes = CutRowBytes(*model);
+  info.kv_root = std::move(kv_root);
+  info.weights_hash = std::move(weights_hash);
+  info.kv_namespace = engine_->kv_namespace();
+  info.answers_probes = engine_->has_store();
+  info.encoder_only = model->options().part == ModelPart::kEncoder;
+  info.full_decoder_tail = engine_->decoder_tail() == DecoderTail::kFull;
+  info.incarnation = NewIncarnation();
+  info_ = std::make_shared<const WorkerInfo>(std::move(info));
 }
 
 Status InProcessWorker::Submit(EngineRequest request, TokenSink sink) {
@@ -52,7 +54,7 @@ LoadReport InProcessWorker::Load() const {
 
 EngineStatistics InProcessWorker::Statistics() const {
   EngineStatistics statistics = engine_->Statistics();
-  statistics.incarnation = info_.incarnation;
+  statistics.incarnation = info_->incarnation;
   return statistics;
 }
 

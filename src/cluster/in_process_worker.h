@@ -16,7 +16,8 @@ class InProcessWorker final : public Worker {
                   WorkerRole role = WorkerRole::kAll, std::string kv_root = std::string(),
                   std::string weights_hash = std::string());
 
-  WorkerInfo info() const override { return info_; }
+  WorkerInfo info() const override { return *info_; }
+  std::shared_ptr<const WorkerInfo> shared_info() const override { return info_; }
   Status Submit(EngineRequest request, TokenSink sink) override;
   std::optional<StoredPrefix> Probe(std::span<const BlockKey> keys, int32_t prompt_tokens,
                                     std::chrono::microseconds) override {
@@ -31,7 +32,7 @@ class InProcessWorker final : public Worker {
   void Drain(int64_t deadline_us) override;
 
  private:
-  WorkerInfo info_;
+  std::shared_ptr<const WorkerInfo> info_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -17,19 +17,25 @@ constexpr double kLeastBusyS = 0.5;
 
 QueueSnapshot QueueSum::Add(std::span<const WorkerQueue> workers) {
   QueueSnapshot sum;
-  std::unordered_map<uint64_t, QueueSnapshot> seen;
+  ++round_;
+  size_t num_seen = 0;
   for (const WorkerQueue& worker : workers) {
     const QueueSnapshot& now = worker.now;
     sum.waiting += now.waiting;
     sum.waiting_prompt_tokens += now.waiting_prompt_tokens;
     if (worker.incarnation == 0) continue;
-    if (const auto it = last_.find(worker.incarnation); it != last_.end()) {
-      started_ += std::max<int64_t>(0, now.started - it->second.started);
-      prefill_rows_ += std::max<int64_t>(0, now.prefill_rows - it->second.prefill_rows);
+    const auto [it, is_new] = last_.try_emplace(worker.incarnation);
+    Last& last = it->second;
+    if (!is_new) {
+      started_ += std::max<int64_t>(0, now.started - last.queue.started);
+      prefill_rows_ += std::max<int64_t>(0, now.prefill_rows - last.queue.prefill_rows);
     }
-    seen[worker.incarnation] = now;
+    num_seen += last.round != round_ ? 1 : 0;
+    last = {now, round_};
   }
-  last_ = std::move(seen);
+  if (num_seen != last_.size()) {
+    std::erase_if(last_, [&](const auto& entry) { return entry.second.round != round_; });
+  }
   sum.started = started_;
   sum.prefill_rows = prefill_rows_;
   return sum;

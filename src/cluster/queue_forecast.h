@@ -31,7 +31,12 @@ class QueueSum {
   QueueSnapshot Add(std::span<const WorkerQueue> workers);
 
  private:
-  std::unordered_map<uint64_t, QueueSnapshot> last_;
+  struct Last {
+    QueueSnapshot queue;
+    uint64_t round = 0;  // of Add
+  };
+  std::unordered_map<uint64_t, Last> last_;
+  uint64_t round_ = 0;
   int64_t started_ = 0;
   int64_t prefill_rows_ = 0;
 };

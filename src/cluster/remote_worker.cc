@@ -60,7 +60,9 @@ RemoteWorker::RemoteWorker(std::string endpoint, uint64_t own_incarnation, Worke
       options_(options),
       clock_(clock) {
   load_.ready = false;
-  info_.endpoint = endpoint_;
+  WorkerInfo unknown;
+  unknown.endpoint = endpoint_;
+  info_ = std::make_shared<const WorkerInfo>(std::move(unknown));
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -76,7 +78,7 @@ RemoteWorker::~RemoteWorker() {
   thread_.join();
 }
 
-WorkerInfo RemoteWorker::info() const {
+std::shared_ptr<const WorkerInfo> RemoteWorker::shared_info() const {
   const std::lock_guard lock(mutex_);
   return info_;
 }
@@ -104,13 +106,14 @@ Status RemoteWorker::Dispatch(EngineRequest request, int mode, const std::string
   const std::lock_guard lock(mutex_);
   if (draining_) return Unavailable("the gateway is draining");
   if (session_ == nullptr) return Unavailable("worker " + endpoint_ + " is not reachable");
-  DI_RETURN_IF_ERROR(ValidateRequest(request, info_.vocab_size, info_.max_model_len));
+  DI_RETURN_IF_ERROR(ValidateRequest(request, info_->vocab_size, info_->max_model_len));
   DI_RETURN_IF_ERROR(AddRun(request, std::move(sink)));
   const bool prefill = mode != wire::Submit::DECODE;
   charges_.push_back({next_dispatch_seq_, PromptOf(request), prefill});
+  Apply(charges_.back());
   submit->set_dispatch_seq(next_dispatch_seq_++);
   message.set_sender(own_incarnation_);
-  message.set_target(info_.incarnation);
+  message.set_target(info_->incarnation);
   runs_[request.request_id].untold_bytes = static_cast<int64_t>(message.ByteSizeLong());
   session_->Send(std::move(message));
   return OkStatus();
@@ -121,7 +124,7 @@ Status RemoteWorker::AddRun(const EngineRequest& request, TokenSink sink) {
   if (run.attempt >= request.attempt) return InvalidRequest("the request is already live");
   run.attempt = request.attempt;
   run.sink = std::make_shared<TokenSink>(std::move(sink));
-  run.acks = std::make_shared<AckCounter>(session_, own_incarnation_, info_.incarnation,
+  run.acks = std::make_shared<AckCounter>(session_, own_incarnation_, info_->incarnation,
                                           request.request_id, request.attempt);
   return OkStatus();
 }
@@ -163,7 +166,7 @@ std::optional<StoredPrefix> RemoteWorker::Probe(std::span<const BlockKey> keys,
                                                 int32_t prompt_tokens,
                                                 std::chrono::microseconds limit) {
   std::unique_lock lock(mutex_);
-  if (session_ == nullptr || !info_.answers_probes) return std::nullopt;
+  if (session_ == nullptr || !info_->answers_probes) return std::nullopt;
   const uint64_t number = next_probe_++;
   Asked& asked = probes_[number];
   asked.prompt_tokens = prompt_tokens;
@@ -185,7 +188,7 @@ std::optional<StoredPrefix> RemoteWorker::Probe(std::span<const BlockKey> keys,
 wire::Message RemoteWorker::Address() const {
   wire::Message message;
   message.set_sender(own_incarnation_);
-  message.set_target(info_.incarnation);
+  message.set_target(info_->incarnation);
   return message;
 }
 
@@ -221,17 +224,18 @@ LoadReport RemoteWorker::Load() const {
   const std::lock_guard lock(mutex_);
   LoadReport load = load_;
   load.ready = load.ready && session_ != nullptr;
-  // Other gateways that share the worker dispatch as much, unseen.
-  const int32_t share = std::max(1, load.gateways);
-  for (const Charge& charge : charges_) {
-    const PromptWork& prompt = charge.prompt;
-    load.running += share;
-    load.kv_tokens += share * prompt.tokens;
-    if (!charge.prefill) continue;
-    load.queued_prompt_tokens += share * (prompt.tokens - prompt.stored.first_row);
-    load.costs.queued_us += share * load.costs.PromptUs(prompt);
-  }
   return load;
+}
+
+void RemoteWorker::Apply(const Charge& charge) {
+  // Other gateways that share the worker dispatch as much, unseen.
+  const int32_t share = std::max(1, load_.gateways);
+  const PromptWork& prompt = charge.prompt;
+  load_.running += share;
+  load_.kv_tokens += share * prompt.tokens;
+  if (!charge.prefill) return;
+  load_.queued_prompt_tokens += share * (prompt.tokens - prompt.stored.first_row);
+  load_.costs.queued_us += share * load_.costs.PromptUs(prompt);
 }
 
 EngineStatistics RemoteWorker::Statistics() const {
@@ -239,6 +243,11 @@ EngineStatistics RemoteWorker::Statistics() const {
   EngineStatistics statistics = statistics_;
   statistics.name = endpoint_;
   return statistics;
+}
+
+WorkerQueue RemoteWorker::Queue() const {
+  const std::lock_guard lock(mutex_);
+  return QueueOf(statistics_);
 }
 
 void RemoteWorker::Drain(int64_t deadline_us) {
@@ -334,12 +343,13 @@ std::shared_ptr<Session> RemoteWorker::Connect() {
     }
     return nullptr;
   }
-  if (answer.sender() != info_.incarnation) statistics_ = {};
-  info_ = InfoOfHello(answer);
-  info_.endpoint = endpoint_;
+  if (answer.sender() != info_->incarnation) statistics_ = {};
+  WorkerInfo told = InfoOfHello(answer);
+  told.endpoint = endpoint_;
+  info_ = std::make_shared<const WorkerInfo>(std::move(told));
   // They went on elsewhere. The worker may still keep them for another gateway.
   for (const auto& [id, attempt] : std::exchange(left_, {})) {
-    if (left_at_ != info_.incarnation) break;
+    if (left_at_ != info_->incarnation) break;
     wire::Message message = Address();
     message.mutable_cancel()->set_request_id(id);
     message.mutable_cancel()->set_attempt(attempt);
@@ -407,7 +417,11 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     load_.queued_prompt_tokens = report.queued_prompt_tokens();
     load_.draining = report.draining();
     load_.ready = report.healthy();
-    info_.role = ParseWorkerRole(report.role()).value_or(info_.role);
+    if (const auto role = ParseWorkerRole(report.role()); role && *role != info_->role) {
+      WorkerInfo changed = *info_;
+      changed.role = *role;
+      info_ = std::make_shared<const WorkerInfo>(std::move(changed));
+    }
     load_.hand_offs = DecodeHandOffs(report.hand_offs());
     load_.costs = DecodeCosts(report.costs());
     load_.orphans = report.orphans();
@@ -417,9 +431,10 @@ void RemoteWorker::OnReport(const wire::Message& message) {
     if (report.has_statistics()) {
       statistics_ = DecodeStatistics(report.statistics());
       // Without one the counters of this process are unknown, not 0.
-      statistics_.incarnation = info_.incarnation;
+      statistics_.incarnation = info_->incarnation;
     }
     std::erase_if(charges_, [&](const Charge& c) { return c.seq <= report.last_dispatch_seq(); });
+    for (const Charge& charge : charges_) Apply(charge);
   }
   changed_.notify_all();
 }
@@ -451,7 +466,7 @@ void RemoteWorker::FailRuns(const Status& status) {
     const std::lock_guard lock(mutex_);
     lost.swap(runs_);
     for (const auto& [id, run] : lost) left_.emplace_back(id, run.attempt);
-    left_at_ = info_.incarnation;
+    left_at_ = info_->incarnation;
   }
   for (auto& [id, run] : lost) {
     TokenEvent event;

@@ -44,7 +44,8 @@ class RemoteWorker final : public Worker {
   const std::string& endpoint() const { return endpoint_; }
 
   // Of the last process that answered, with its role as of now; only the endpoint before the first.
-  WorkerInfo info() const override;
+  WorkerInfo info() const override { return *shared_info(); }
+  std::shared_ptr<const WorkerInfo> shared_info() const override;
   Status Submit(EngineRequest request, TokenSink sink) override;
   Status SubmitPrefill(EngineRequest request, const std::string& decode_endpoint,
                        TokenSink sink) override;
@@ -56,6 +57,7 @@ class RemoteWorker final : public Worker {
   LoadReport Load() const override;
   bool healthy() const override { return healthy_.load(std::memory_order_acquire); }
   EngineStatistics Statistics() const override;
+  WorkerQueue Queue() const override;
   void Drain(int64_t deadline_us) override;
   void Sweep(int64_t now_us) override;
 
@@ -83,6 +85,8 @@ class RemoteWorker final : public Worker {
 
   // A message of this gateway to the process it is connected to.
   wire::Message Address() const;
+  // Under the lock: adds what a dispatched request will be to the load.
+  void Apply(const Charge& charge);
   // Under the lock; the session stands.
   Status AddRun(const EngineRequest& request, TokenSink sink);
   Status Dispatch(EngineRequest request, int mode, const std::string& decode_endpoint,
@@ -106,9 +110,9 @@ class RemoteWorker final : public Worker {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<Session> session_;  // null while there is none
-  WorkerInfo info_;
-  LoadReport load_;
+  std::shared_ptr<Session> session_;        // null while there is none
+  std::shared_ptr<const WorkerInfo> info_;  // another object for every change
+  LoadReport load_;                         // as last reported, and the charges since
   EngineStatistics statistics_;
   int64_t last_report_us_ = 0;
   int64_t last_sweep_us_ = 0;

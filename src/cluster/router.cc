@@ -24,8 +24,8 @@ RouteForecast Forecast(const Candidates& candidates, size_t prompt, size_t answe
   const RouteCandidate& p = candidates.all[prompt];
   const RouteCandidate& a = candidates.all[answer];
   RouteForecast forecast;
-  forecast.prompt_worker = candidates.infos[prompt].incarnation;
-  forecast.answer_worker = candidates.infos[answer].incarnation;
+  forecast.prompt_worker = candidates.infos[prompt]->incarnation;
+  forecast.answer_worker = candidates.infos[answer]->incarnation;
   if (p.costs.prompt_us_per_token > 0) {
     forecast.ttft_us = PromptDoneUs(p, request.prompt());
   }
@@ -63,7 +63,8 @@ void Router::DropBarred(Candidates* candidates) const {
   std::vector<RouteCandidate> left = candidates->all;
   bool any = false;
   for (size_t i = 0; i < left.size(); ++i) {
-    left[i].usable = left[i].usable && worker_breaker_.Allows(NameOf(candidates->infos[i]), now_us);
+    left[i].usable =
+        left[i].usable && worker_breaker_.Allows(NameOf(*candidates->infos[i]), now_us);
     any = any || left[i].usable;
   }
   if (any) candidates->all = std::move(left);
@@ -78,7 +79,7 @@ Router::Choice Router::PlacePair(const Candidates& candidates, const LiveRequest
     Candidates::Routes partners = candidates.PartnersOf(*chosen);
     for (size_t i = 0; i < partners.size() && !pair_breaker_.empty(); ++i) {
       if (!partners[i].usable) continue;
-      const std::string name = NameOf(candidates.infos[*chosen], candidates.infos[i]);
+      const std::string name = NameOf(*candidates.infos[*chosen], *candidates.infos[i]);
       partners[i].usable = pair_breaker_.Allows(name, now_us);
     }
     const auto partner = ChooseDecode(partners, tokens);
@@ -144,12 +145,12 @@ void Router::NoteTry(const Placement& placement) {
   const std::lock_guard lock(mutex_);
   if (worker_breaker_.empty() && pair_breaker_.empty()) return;
   const int64_t now_us = clock_->NowUs();
-  const WorkerInfo decode = placement.decode->info();
-  worker_breaker_.NoteTry(NameOf(decode), now_us);
+  const auto decode = placement.decode->shared_info();
+  worker_breaker_.NoteTry(NameOf(*decode), now_us);
   if (placement.prefill == nullptr) return;
-  const WorkerInfo prefill = placement.prefill->info();
-  worker_breaker_.NoteTry(NameOf(prefill), now_us);
-  pair_breaker_.NoteTry(NameOf(prefill, decode), now_us);
+  const auto prefill = placement.prefill->shared_info();
+  worker_breaker_.NoteTry(NameOf(*prefill), now_us);
+  pair_breaker_.NoteTry(NameOf(*prefill, *decode), now_us);
 }
 
 bool Router::AnyWorker() const {
@@ -187,23 +188,23 @@ void Router::NoteAnswer(int64_t generated_tokens) {
 
 void Router::NoteHandOff(const Placement& placement, bool went_well) {
   if (placement.prefill == nullptr || placement.decode == nullptr) return;
-  const WorkerInfo prefill = placement.prefill->info(), decode = placement.decode->info();
+  const auto prefill = placement.prefill->shared_info(), decode = placement.decode->shared_info();
   const std::lock_guard lock(mutex_);
   if (went_well) {
-    if (!pair_breaker_.empty()) pair_breaker_.NoteSuccess(NameOf(prefill, decode));
+    if (!pair_breaker_.empty()) pair_breaker_.NoteSuccess(NameOf(*prefill, *decode));
     return;
   }
-  pair_breaker_.NoteFailure(NameOf(prefill, decode), clock_->NowUs());
+  pair_breaker_.NoteFailure(NameOf(*prefill, *decode), clock_->NowUs());
   Log(LogLevel::kWarning, "pair.failed",
-      {{"prefill", prefill.endpoint}, {"decode", decode.endpoint}});
+      {{"prefill", prefill->endpoint}, {"decode", decode->endpoint}});
 }
 
 void Router::NoteRun(const Worker& worker, bool went_well) {
   const std::lock_guard lock(mutex_);
   if (went_well && worker_breaker_.empty()) return;
-  const WorkerInfo info = worker.info();
-  if (went_well) return worker_breaker_.NoteSuccess(NameOf(info));
-  worker_breaker_.NoteFailure(NameOf(info), clock_->NowUs());
+  const std::string name = NameOf(*worker.shared_info());
+  if (went_well) return worker_breaker_.NoteSuccess(name);
+  worker_breaker_.NoteFailure(name, clock_->NowUs());
 }
 
 Router::Barred Router::barred() const {

@@ -18,6 +18,16 @@ PromptWork PromptOf(const EngineRequest& request) {
   return {static_cast<int64_t>(request.prompt_ids.size()), request.stored};
 }
 
+WorkerQueue QueueOf(const EngineStatistics& s) {
+  return {s.incarnation, {s.waiting, s.waiting_prompt_tokens, s.started, s.prefill_rows}};
+}
+
+std::shared_ptr<const WorkerInfo> Worker::shared_info() const {
+  return std::make_shared<const WorkerInfo>(info());
+}
+
+WorkerQueue Worker::Queue() const { return QueueOf(Statistics()); }
+
 Status Worker::SubmitDecode(EngineRequest, TokenSink) {
   return Unsupported("this worker takes no hand-offs");
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "base/sha256.h"
 #include "base/status.h"
 #include "cluster/hand_off_counters.h"
+#include "cluster/queue_forecast.h"
 #include "engine/request.h"
 #include "engine/statistics.h"
 #include "engine/step_trace.h"
@@ -65,6 +67,9 @@ struct WorkerInfo {
 // What its prompt asks of a worker.
 PromptWork PromptOf(const EngineRequest& request);
 
+// How its queue moves.
+WorkerQueue QueueOf(const EngineStatistics& statistics);
+
 // Snapshot for admission and routing.
 struct LoadReport {
   int32_t running = 0;
@@ -87,6 +92,9 @@ class Worker {
   virtual ~Worker() = default;
 
   virtual WorkerInfo info() const = 0;
+  // The same, never null, without a copy where a worker has it so: routing asks every worker for
+  // every request. What is returned never changes.
+  virtual std::shared_ptr<const WorkerInfo> shared_info() const;
 
   // Queues a request. invalid_request: ids out of range or parameters outside their ranges;
   // resource_exhausted: queue full; unavailable: draining or out of reach. The sink is called only
@@ -121,6 +129,8 @@ class Worker {
 
   // Counters and gauges since the start, for metrics and predictions.
   virtual EngineStatistics Statistics() const = 0;
+  // Of these what tells how fast its queue moves, which admission asks for every request.
+  virtual WorkerQueue Queue() const;
   // Of the persistent cache, as of now; slower than Statistics. By default there is none.
   virtual StoreStatistics Store() const { return {}; }
 
