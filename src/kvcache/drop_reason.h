@@ -12,8 +12,9 @@ enum class DropReason : uint8_t {
   kTenantQuota,
   kClassQuota,
   kKeyDestroyed,
-  kError,  // of the disk, or no memory
+  kError,    // of the disk, or no memory
+  kNoSpace,  // the files take all that they may, until the janitor has made room
 };
-inline constexpr size_t kNumDropReasons = 5;
+inline constexpr size_t kNumDropReasons = 6;
 
 }  // namespace deepinfer

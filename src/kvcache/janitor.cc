@@ -297,6 +297,12 @@ void Janitor::CopyForward(const Survey& survey) {
     write.header.retention = static_cast<uint8_t>(resident.indexed.retention);
     write.header.flags |= kRecordCopiedForward;
     write.copy_of = resident.indexed.location;
+    // Erased neighbours have to leave the disk in time, whatever that wears it.
+    if (survey.info.rewrite) {
+      context_->write_budget.ChargeOrdered(context_->clock->NowUs());
+    } else if (!context_->write_budget.AdmitCopy(context_->clock->NowUs())) {
+      return;  // the rest in later rounds
+    }
     (void)writes_->Enqueue(std::move(write));
   }
 }

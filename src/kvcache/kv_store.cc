@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kWriterWaitUs = 50'000;
 constexpr auto kJanitorPause = std::chrono::seconds(10);
+constexpr auto kLeastJanitorPause = std::chrono::seconds(1);
 
 std::unique_ptr<ReadBackend> MakeBackend(const KvStoreOptions& options) {
   if (options.io_threads == 0) return MakeInlineReads();
@@ -198,11 +199,16 @@ void KvStore::WriterLoop() {
     }
     writes_->WaitForWork(kWriterWaitUs);
     writes_->Step();
+    if (!writes_->TakeWantsRoom()) continue;
+    const std::lock_guard lock(mutex_);
+    wants_janitor_ = true;
+    stop_signal_.notify_all();
   }
 }
 
 void KvStore::JanitorLoop() {
   const auto stopped = [this] { return stop_; };
+  const auto is_called = [this] { return stop_ || wants_janitor_; };
   for (std::unique_lock lock(mutex_); !stop_;) {
     lock.unlock();
     // Loading comes first: an unknown segment cannot expire.
@@ -213,7 +219,11 @@ void KvStore::JanitorLoop() {
       (void)janitor_.Step();
     }
     lock.lock();
-    if (!loading) stop_signal_.wait_for(lock, kJanitorPause, stopped);
+    if (loading) continue;
+    // A round looks at every segment: where it cannot make room it must not run on and on.
+    stop_signal_.wait_for(lock, kLeastJanitorPause, stopped);
+    stop_signal_.wait_for(lock, kJanitorPause - kLeastJanitorPause, is_called);
+    wants_janitor_ = false;
   }
 }
 
@@ -279,6 +289,7 @@ PublishResult KvStore::Publish(const PublishRequest& request, std::span<const st
   BlockWrite write;
   write.record = PageBuffer(context_.options.layout.record_bytes());
   if (!write.record.ok()) {
+    context_.write_budget.Refund();
     context_.counters.CountDrop(DropReason::kError);
     return PublishResult::kDroppedFull;
   }
@@ -314,6 +325,7 @@ PublishResult KvStore::Offer(BlockWrite write) {
   const uint16_t tenant = context_.tenants.SlotOf(write.header.tenant_tag);
   const QuotaRefusal refusal = context_.quotas.Reserve(tenant, write.header.tenant_tag, retention);
   if (refusal != QuotaRefusal::kNone) {
+    context_.write_budget.Refund();
     context_.counters.CountDrop(refusal == QuotaRefusal::kClass ? DropReason::kClassQuota
                                                                 : DropReason::kTenantQuota);
     return PublishResult::kDroppedQuota;
@@ -326,6 +338,12 @@ PublishResult KvStore::Offer(BlockWrite write) {
     context_.quotas.Settle(tenant, retention);
   }
   return result;
+}
+
+PublishResult KvStore::PublishCopy(BlockWrite write) {
+  if (read_only()) return PublishResult::kDroppedOff;
+  context_.write_budget.ChargeOrdered(context_.clock->NowUs());
+  return writes_->Enqueue(std::move(write));
 }
 
 void KvStore::Touch(std::span<const BlockKey> keys, RetentionClass retention) {

@@ -87,10 +87,8 @@ class KvStore {
   std::unique_ptr<KvLoad> BeginLoad(std::vector<BlockRequest> blocks, int64_t deadline_us);
   // Copies payload [layout.payload_bytes()] before it returns; never waits for the disk.
   PublishResult Publish(const PublishRequest& request, std::span<const std::byte> payload);
-  // A record that was read from this store, into another class.
-  PublishResult PublishCopy(BlockWrite write) {
-    return read_only() ? PublishResult::kDroppedOff : writes_->Enqueue(std::move(write));
-  }
+  // A record that was read from this store, into another class, as an operator orders.
+  PublishResult PublishCopy(BlockWrite write);
   // Marks the blocks of a hit as used now and keeps them at least as long as the class says.
   void Touch(std::span<const BlockKey> keys, RetentionClass retention);
 
@@ -107,6 +105,9 @@ class KvStore {
   void RunWriter() {
     if (!read_only()) writes_->Step();
   }
+  // The space ran short while something was written: the janitor should run before more is. Not
+  // with background threads, of which one does so.
+  bool TakeWantsRoom() { return !read_only() && writes_->TakeWantsRoom(); }
   std::vector<JanitorAction> RunJanitor() {
     return read_only() ? std::vector<JanitorAction>() : janitor_.Step();
   }
@@ -167,6 +168,7 @@ class KvStore {
   std::mutex mutex_;
   std::condition_variable stop_signal_;
   bool stop_ = false;
+  bool wants_janitor_ = false;
   std::thread writer_;
   std::thread janitor_thread_;
   std::thread peer_thread_;

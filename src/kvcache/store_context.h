@@ -183,7 +183,7 @@ struct StoreContext {
         segments(f, o.direct_io),
         quotas(o.quotas, &index, o.layout.record_bytes()),
         write_budget(static_cast<int64_t>(o.writes_per_day * static_cast<double>(o.space_bytes)),
-                     c->NowUs()) {}
+                     o.layout.record_bytes(), o.layout.segment_bytes(), c->NowUs()) {}
 
   const RetentionPolicy& Policy(RetentionClass retention) const {
     return options.retention[static_cast<size_t>(retention)];

@@ -103,6 +103,7 @@ class StoreReplay {
     }
     // Blocks of a server are found in memory until their group is committed.
     store_->Flush(false);
+    if (store_->TakeWantsRoom()) RunJanitor();
     ++totals_.trace.requests;
     totals_.trace.input_tokens += request.input_tokens;
     totals_.trace.hit_tokens +=
@@ -126,10 +127,13 @@ class StoreReplay {
     for (; next_round_ms_ <= time_ms; next_round_ms_ += round_ms_) {
       SetTime(next_round_ms_);
       store_->RunWriter();
-      (void)store_->RunJanitor();
-      store_->Flush(false);  // what it copied
+      RunJanitor();
     }
     SetTime(time_ms);
+  }
+  void RunJanitor() {
+    (void)store_->RunJanitor();
+    store_->Flush(false);  // what it copied
   }
   void SetTime(int64_t time_ms) {
     clock_.Set(static_cast<int64_t>(static_cast<double>(time_ms) * us_per_ms_));

@@ -10,10 +10,6 @@
 namespace deepinfer {
 namespace {
 
-// Classes times the buckets that absolute deadlines keep open at one time; beyond it the segment
-// that was written longest ago is sealed early.
-constexpr size_t kMaxOpenSegments = 8;
-
 // Copies and absolute deadlines still write to earlier buckets; without any for this long the
 // segment will not fill up.
 constexpr int64_t kBucketGraceUs = int64_t{60} * 1'000'000;
@@ -42,11 +38,13 @@ PublishResult WriteBehind::Enqueue(BlockWrite write) {
   // The newest write is the one to drop: older ones are nearer to being useful.
   if (!is_copy && queued_bytes_ + size > context_->options.write_queue_bytes) {
     context_->counters.CountDrop(DropReason::kQueueFull);
+    context_->write_budget.Refund();
     return PublishResult::kDroppedFull;
   }
   const Pending pending{write.reserved_for, static_cast<RetentionClass>(write.header.retention)};
   if (!pending_.emplace(write.header.key, pending).second) {
     ++context_->counters.already_stored;
+    context_->write_budget.Refund();
     return PublishResult::kExists;
   }
   queued_bytes_ += size;
@@ -114,10 +112,15 @@ void WriteBehind::WriteQueued() {
 
 void WriteBehind::Write(BlockWrite write) {
   RecordHeader& header = write.header;
-  if (fenced_) return Drop(header.key);
+  const auto drop_unwritten = [&](DropReason reason = DropReason::kError) {
+    context_->write_budget.Refund();
+    Drop(header.key, reason);
+  };
+  if (fenced_) return drop_unwritten();
   {
     const std::lock_guard lock(mutex_);
     if (IsUnwanted(header.key, header.tenant_tag, write.serial)) {
+      context_->write_budget.Refund();
       Leave(header.key);
       return;
     }
@@ -125,10 +128,12 @@ void WriteBehind::Write(BlockWrite write) {
   const auto retention = static_cast<RetentionClass>(header.retention);
   OpenSegment* segment =
       SegmentFor(retention, context_->Policy(retention).BucketOf(write.deadline_ns));
-  if (segment == nullptr) return Drop(header.key);
+  if (segment == nullptr) {
+    return drop_unwritten(MayCreateSegment() ? DropReason::kError : DropReason::kNoSpace);
+  }
   header.writer_id = target_.epoch;
   header.sequence = next_sequence_++;
-  if (!SealForDisk(&write)) return Drop(header.key);
+  if (!SealForDisk(&write)) return drop_unwritten();
   const int64_t place = segment->writer->num_records();
   const Result<IndexEntry> entry = segment->writer->Append(write.record.bytes());
   if (!entry.ok()) {
@@ -136,7 +141,6 @@ void WriteBehind::Write(BlockWrite write) {
     return Drop(header.key);
   }
   segment->dirty = true;
-  context_->write_budget.Charge(context_->options.layout.record_bytes(), context_->clock->NowUs());
   segment->last_write_us = context_->clock->NowUs();
   if (group_.empty()) group_began_us_ = segment->last_write_us;
   group_bytes_ += static_cast<int64_t>(write.record.bytes().size());
@@ -204,8 +208,19 @@ Superblock WriteBehind::NewSuperblock(RetentionClass retention, uint64_t bucket_
   return superblock;
 }
 
+// Copies of what the janitor wants to keep need room before it has removed anything, and so do the
+// segments that stay open.
+bool WriteBehind::MayCreateSegment() {
+  const KvStoreOptions& options = context_->options;
+  const int64_t segment_bytes = options.layout.segment_bytes();
+  const int64_t bytes = (context_->segments.num_own() + 1) * segment_bytes;
+  if (bytes > options.space_bytes) wants_room_ = true;
+  return bytes <= options.space_bytes + int64_t{kMaxOpenSegments} * segment_bytes;
+}
+
 WriteBehind::OpenSegment* WriteBehind::CreateSegment(RetentionClass retention,
                                                      uint64_t bucket_hour) {
+  if (!MayCreateSegment()) return nullptr;
   const Superblock superblock = NewSuperblock(retention, bucket_hour);
   auto writer = SegmentWriter::Create(context_->files, target_.folder(), context_->options.layout,
                                       superblock, context_->options.direct_io);
@@ -445,8 +460,8 @@ void WriteBehind::GiveUp(uint32_t id) {
   });
 }
 
-void WriteBehind::Drop(const BlockKey& key) {
-  context_->counters.CountDrop(DropReason::kError);
+void WriteBehind::Drop(const BlockKey& key, DropReason reason) {
+  context_->counters.CountDrop(reason);
   const std::lock_guard lock(mutex_);
   Leave(key);
 }

@@ -24,7 +24,8 @@
 
 namespace deepinfer {
 
-// A block to write. The payload stands in `record` at kRecordHeaderBytes.
+// A block to write, for which the write budget was charged. The payload stands in `record` at
+// kRecordHeaderBytes.
 struct BlockWrite {
   RecordHeader header;  // identity, class, flags, times; the rest is filled when it is written
   PageBuffer record;
@@ -53,6 +54,11 @@ struct WriteTarget {
   const std::string& folder() const { return log->folder(); }
 };
 
+// So many segments are open at a time at most: classes times the buckets that absolute deadlines
+// keep open; beyond it the one that was written longest ago is sealed early. The files of a store
+// take no more than these beyond its space, however fast blocks come.
+inline constexpr size_t kMaxOpenSegments = 8;
+
 class WriteBehind {
  public:
   // Makes a new folder after a peer has adopted the one before.
@@ -60,7 +66,8 @@ class WriteBehind {
 
   WriteBehind(StoreContext* context, WriteTarget target, NewTarget new_target);
 
-  // kDroppedFull when the queue holds write_queue_bytes. Copies are taken even then.
+  // kDroppedFull when the queue holds write_queue_bytes. Copies are taken even then. What is not
+  // queued is given back to the write budget.
   PublishResult Enqueue(BlockWrite write);
   // True when the key is queued or written but not committed.
   bool IsPending(const BlockKey& key) const;
@@ -72,6 +79,9 @@ class WriteBehind {
   // Returns when there is work, or after the wait.
   void WaitForWork(int64_t wait_us);
   void Wake();
+
+  // Room is getting short, or has run out, since the last call: the janitor should look.
+  bool TakeWantsRoom() { return wants_room_.exchange(false); }
 
   int64_t queued_bytes() const;
   // Something is queued or not committed.
@@ -105,9 +115,11 @@ class WriteBehind {
   void WriteQueued();
   void Write(BlockWrite write);
   bool SealForDisk(BlockWrite* write) const;
-  // The open segment for this class and bucket, with room; null after an error.
+  // The open segment for this class and bucket, with room; null after an error, or when there is no
+  // space for another.
   OpenSegment* SegmentFor(RetentionClass retention, uint64_t bucket_hour);
   OpenSegment* CreateSegment(RetentionClass retention, uint64_t bucket_hour);
+  bool MayCreateSegment();
   Superblock NewSuperblock(RetentionClass retention, uint64_t bucket_hour);
   void Commit();
   void Publish(const Uncommitted& block);
@@ -124,13 +136,14 @@ class WriteBehind {
   void GiveUp(uint32_t id);
   void SealStale();
   OpenSegment TakeOpen(uint32_t id);
-  void Drop(const BlockKey& key);
+  void Drop(const BlockKey& key, DropReason reason = DropReason::kError);
   // The block is not on its way any more; under mutex_.
   void Leave(const BlockKey& key);
 
   StoreContext* context_;
   NewTarget new_target_;
   std::atomic<bool> fence_suspected_{false};
+  std::atomic<bool> wants_room_{false};
   bool fenced_ = false;
   int64_t retry_us_ = 0;  // of making a new folder
   uint64_t next_sequence_ = 1;

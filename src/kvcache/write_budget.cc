@@ -1,6 +1,7 @@
 #include "kvcache/write_budget.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace deepinfer {
 namespace {
@@ -9,15 +10,17 @@ constexpr double kUsPerDay = 24.0 * 3600 * 1e6;
 constexpr double kBurstDays = 2.0 / 24;
 // Level of the bucket below which a class is admitted selectively. Batch is computed again at
 // leisure, chat is what people wait for.
-constexpr std::array<double, kNumRetentionClasses> kSelectiveBelow = {0.5, 0.25, 0.0, -1.0};
-// Even blocks seen twice are refused from here on.
-constexpr double kNothingBelow = -0.5;
+constexpr std::array<double, kNumRetentionClasses> kSelectiveBelow = {
+    0.5, 0.25, 0.0, -std::numeric_limits<double>::infinity()};
 
 }  // namespace
 
-WriteBudget::WriteBudget(int64_t bytes_per_day, int64_t now_us)
+WriteBudget::WriteBudget(int64_t bytes_per_day, int64_t record_bytes, int64_t most_overdrawn_bytes,
+                         int64_t now_us)
     : bytes_per_us_(static_cast<double>(bytes_per_day) / kUsPerDay),
       capacity_bytes_(static_cast<double>(bytes_per_day) * kBurstDays),
+      record_bytes_(static_cast<double>(record_bytes)),
+      most_overdrawn_bytes_(static_cast<double>(most_overdrawn_bytes)),
       left_bytes_(capacity_bytes_),
       refilled_us_(now_us),
       sightings_(std::make_unique<std::array<uint64_t, kNumSightings>>()) {}
@@ -40,16 +43,35 @@ bool WriteBudget::Admit(RetentionClass retention, const BlockKey& key, int64_t n
   if (capacity_bytes_ <= 0) return true;
   const std::lock_guard lock(mutex_);
   Refill(now_us);
-  const double level = left_bytes_ / capacity_bytes_;
-  if (level > kSelectiveBelow[static_cast<size_t>(retention)]) return true;
-  return SeenBefore(key) && level > kNothingBelow;
+  const bool is_free =
+      left_bytes_ / capacity_bytes_ > kSelectiveBelow[static_cast<size_t>(retention)];
+  return (is_free || SeenBefore(key)) && Take();
 }
 
-void WriteBudget::Charge(int64_t bytes, int64_t now_us) {
+bool WriteBudget::AdmitCopy(int64_t now_us) {
+  if (capacity_bytes_ <= 0) return true;
+  const std::lock_guard lock(mutex_);
+  Refill(now_us);
+  return Take();
+}
+
+bool WriteBudget::Take() {
+  if (left_bytes_ - record_bytes_ < -most_overdrawn_bytes_) return false;
+  left_bytes_ -= record_bytes_;
+  return true;
+}
+
+void WriteBudget::ChargeOrdered(int64_t now_us) {
   if (capacity_bytes_ <= 0) return;
   const std::lock_guard lock(mutex_);
   Refill(now_us);
-  left_bytes_ = std::max(-capacity_bytes_, left_bytes_ - static_cast<double>(bytes));
+  left_bytes_ -= record_bytes_;
+}
+
+void WriteBudget::Refund() {
+  if (capacity_bytes_ <= 0) return;
+  const std::lock_guard lock(mutex_);
+  left_bytes_ = std::min(capacity_bytes_, left_bytes_ + record_bytes_);
 }
 
 double WriteBudget::Level(int64_t now_us) const {

@@ -82,6 +82,8 @@ constexpr Row kCounters[] = {
      "key_destroyed"},
     {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 4, Stats>, "reason",
      "error"},
+    {"kv_dropped_writes_total", kDropHelp, CountAt<&Stats::dropped_by_reason, 5, Stats>, "reason",
+     "no_space"},
     {"kv_dropped_writes_total", kDropHelp, Count<&Stats::spared_writes, Stats>, "reason",
      "write_budget"},
     {"kv_write_errors_total", "Writes that failed.", Count<&Stats::write_errors, Stats>},

@@ -245,25 +245,40 @@ TEST(CircuitBreaker, OpensWhenReadsBecomeTenTimesSlower) {
 constexpr int64_t kDayUs = int64_t{24} * 3600 * 1'000'000;
 
 TEST(WriteBudget, WithoutALimitEverythingIsAdmitted) {
-  WriteBudget budget(0, 0);
-  budget.Charge(int64_t{1} << 50, 0);
+  WriteBudget budget(0, int64_t{1} << 50, 0, 0);
   EXPECT_TRUE(budget.Admit(RetentionClass::kBatch, {}, 0));
+  EXPECT_TRUE(budget.Admit(RetentionClass::kBatch, {}, 0));
+  EXPECT_TRUE(budget.AdmitCopy(0));
   EXPECT_EQ(budget.Level(0), 1);
 }
 
+// A bucket of a million bytes, in records of a hundredth of it, that may be overdrawn by a fifth.
+constexpr int64_t kDailyBytes = 12'000'000;
+constexpr int64_t kRecordBytes = 10'000;
+constexpr int64_t kSegmentBytes = 200'000;
+
+void ChargeRecords(WriteBudget* budget, int num) {
+  for (int i = 0; i < num; ++i) budget->ChargeOrdered(0);
+}
+
+BlockKey KeyNumber(int64_t number) {
+  BlockKey key;
+  std::memcpy(key.bytes.data(), &number, sizeof(number));
+  return key;
+}
+
 TEST(WriteBudget, ClassesTurnSelectiveInOrder) {
-  constexpr int64_t kDaily = 12'000'000;  // a bucket of a million
-  WriteBudget budget(kDaily, 0);
-  uint8_t next = 0;
+  WriteBudget budget(kDailyBytes, kRecordBytes, kSegmentBytes, 0);
+  int64_t next = 0;
   const auto admits = [&](RetentionClass retention) {
-    BlockKey key;
-    key.bytes[0] = ++next;
-    return budget.Admit(retention, key, 0);
+    const bool admitted = budget.Admit(retention, KeyNumber(++next), 0);
+    if (admitted) budget.Refund();
+    return admitted;
   };
   for (const auto& [charge, batch, agent, chat] :
-       {std::tuple(400'000, true, true, true), std::tuple(200'000, false, true, true),
-        std::tuple(200'000, false, false, true), std::tuple(250'000, false, false, false)}) {
-    budget.Charge(charge, 0);
+       {std::tuple(40, true, true, true), std::tuple(20, false, true, true),
+        std::tuple(20, false, false, true), std::tuple(25, false, false, false)}) {
+    ChargeRecords(&budget, charge);
     EXPECT_EQ(admits(RetentionClass::kBatch), batch) << budget.Level(0);
     EXPECT_EQ(admits(RetentionClass::kAgent), agent) << budget.Level(0);
     EXPECT_EQ(admits(RetentionClass::kChat), chat) << budget.Level(0);
@@ -271,33 +286,41 @@ TEST(WriteBudget, ClassesTurnSelectiveInOrder) {
   }
 }
 
-TEST(WriteBudget, OfferedAgainABlockIsAdmittedUntilTheBucketIsFarOverdrawn) {
-  WriteBudget budget(12'000'000, 0);
-  budget.Charge(1'100'000, 0);
-  BlockKey key;
-  key.bytes[0] = 1;
-  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, key, 0));
-  EXPECT_TRUE(budget.Admit(RetentionClass::kChat, key, 0));
-  budget.Charge(500'000, 0);
-  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, key, 0));
+TEST(WriteBudget, OfferedAgainABlockIsAdmittedUntilTheBucketIsOverdrawnByASegment) {
+  WriteBudget budget(kDailyBytes, kRecordBytes, kSegmentBytes, 0);
+  ChargeRecords(&budget, 119);
+  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, KeyNumber(1), 0));
+  EXPECT_TRUE(budget.Admit(RetentionClass::kChat, KeyNumber(1), 0));
+  EXPECT_FALSE(budget.Admit(RetentionClass::kChat, KeyNumber(1), 0));
+  EXPECT_FALSE(budget.Admit(RetentionClass::kPinned, KeyNumber(2), 0));
+  EXPECT_FALSE(budget.AdmitCopy(0));
+  budget.Refund();
+  EXPECT_TRUE(budget.AdmitCopy(0));
+}
+
+TEST(WriteBudget, ABurstTakesNoMoreThanIsLeft) {
+  WriteBudget budget(kDailyBytes, kRecordBytes, kSegmentBytes, 0);
+  // All of them are admitted before any is written, every other one for the second time.
+  int64_t admitted = 0;
+  for (int64_t i = 0; i < 1000; ++i) {
+    admitted += budget.Admit(RetentionClass::kChat, KeyNumber(i / 2), 0) ? 1 : 0;
+    admitted += budget.AdmitCopy(0) ? 1 : 0;
+  }
+  EXPECT_EQ(admitted, (1'000'000 + kSegmentBytes) / kRecordBytes);
+  EXPECT_NEAR(budget.Level(0), -0.2, 1e-9);
 }
 
 TEST(WriteBudget, ADayOfWritingStaysWithinTheBudget) {
-  constexpr int64_t kDaily = 12'000'000;
   constexpr int64_t kBlock = 1000;
-  WriteBudget budget(kDaily, 0);
+  WriteBudget budget(kDailyBytes, kBlock, kSegmentBytes, 0);
   int64_t written = 0;
   for (int64_t i = 0; i < 200'000; ++i) {
     const int64_t now_us = i * (3 * kDayUs / 200'000);
-    BlockKey key;
-    std::memcpy(key.bytes.data(), &i, sizeof(i));
-    if (!budget.Admit(RetentionClass::kChat, key, now_us)) continue;
-    budget.Charge(kBlock, now_us);
-    written += kBlock;
+    if (budget.Admit(RetentionClass::kChat, KeyNumber(i), now_us)) written += kBlock;
   }
   // Three days and the bucket that was full at the begin.
-  EXPECT_LE(written, 3 * kDaily + kDaily / 12 + kBlock);
-  EXPECT_GE(written, 3 * kDaily);
+  EXPECT_LE(written, 3 * kDailyBytes + kDailyBytes / 12 + kBlock);
+  EXPECT_GE(written, 3 * kDailyBytes);
 }
 
 TEST(ReuseModel, LearnsWhichBlocksComeBack) {

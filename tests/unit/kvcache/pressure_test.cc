@@ -1,6 +1,8 @@
 // Space that runs short: which segments go, and what of them is copied.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "support/kv_store_fixture.h"
 
 namespace deepinfer {
@@ -122,6 +124,59 @@ TEST_F(PressureTest, ADiskThatTakesNoCopiesIsEmptiedAllTheSame) {
   RunJanitorToTheEnd();
   EXPECT_EQ(SegmentPaths().size(), 6u);
   EXPECT_EQ(NumUsedLeft(), int64_t{kNumChains * kNumUsed});
+}
+
+// Of any class, tenant and lifetime, in bursts between rounds of the janitor that come when they
+// like: the files never take more than the space and the segments that may be open.
+TEST_F(PressureTest, TheFilesStayWithinTheSpaceAndAConstant) {
+  constexpr RetentionClass kClasses[] = {RetentionClass::kBatch, RetentionClass::kAgent,
+                                         RetentionClass::kChat};
+  const int64_t segment_bytes = options.layout.segment_bytes();
+  for (const uint32_t seed : {1u, 2u, 3u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    store.reset();
+    files = std::make_unique<MemoryFileSystem>();
+    options.space_bytes = (1 + random() % 40) * segment_bytes;
+    Open();
+    const int64_t most_bytes =
+        options.space_bytes + static_cast<int64_t>(kMaxOpenSegments) * segment_bytes;
+    int64_t peak_bytes = 0;
+    for (uint32_t chain = 0; chain < 250; ++chain) {
+      PublishRequest request;
+      request.retention = kClasses[random() % 3];
+      request.tenant_tag = random() % 5;
+      request.max_lifetime_hours = random() % 3 == 0 ? 1 + random() % 100 : 0;
+      PublishChain(chain, 1 + random() % 60, request);
+      if (random() % 4 == 0) store->Touch(NumberedKeys(random() % (chain + 1), 30), kClasses[1]);
+      store->Flush(random() % 20 == 0);
+      if (random() % 8 == 0) PassHours(random() % 12);
+      if (random() % 6 == 0) store->RunJanitor();
+      peak_bytes = std::max(peak_bytes, store->Stats().disk_bytes);
+      ASSERT_LE(store->Stats().disk_bytes, most_bytes);
+    }
+    EXPECT_GT(peak_bytes, options.space_bytes) << "it came to the bound";
+    EXPECT_GT(store->counters().dropped_by_reason[static_cast<size_t>(DropReason::kNoSpace)].load(),
+              0);
+    EXPECT_GT(store->counters().written_blocks, 0);
+  }
+}
+
+TEST_F(PressureTest, AWriterThatRunsOutOfSpaceCallsTheJanitor) {
+  options.space_bytes = 4 * options.layout.segment_bytes();
+  Open();
+  PublishChain(1, 4 * 14);
+  store->Flush(true);
+  EXPECT_FALSE(store->TakeWantsRoom());
+  PublishChain(2, 100 * 14);
+  store->Flush(true);
+  EXPECT_EQ(SegmentPaths().size(), 4 + kMaxOpenSegments);
+  EXPECT_TRUE(store->TakeWantsRoom());
+  store->RunJanitor();
+  EXPECT_LE(SegmentPaths().size(), 4u);
+  EXPECT_EQ(Publish(3, 0), PublishResult::kQueued);
+  store->Flush(true);
+  EXPECT_EQ(LoadChain(3, 1), 1);
 }
 
 }  // namespace

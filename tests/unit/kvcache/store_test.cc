@@ -529,6 +529,44 @@ TEST_F(KvStoreTest, AnEmptyWriteBudgetSparesTheDevice) {
   EXPECT_EQ(LoadChain(1, 2), 2);
 }
 
+TEST_F(KvStoreTest, ABurstOverdrawsTheWriteBudgetByNoMoreThanASegment) {
+  constexpr int64_t kInBucket = 5;
+  const KvBlockLayout& layout = options.layout;
+  options.writes_per_day = 12.0 * kInBucket * static_cast<double>(layout.record_bytes()) /
+                           static_cast<double>(options.space_bytes);
+  Open();
+  const double segment_share = static_cast<double>(layout.segment_bytes()) /
+                               static_cast<double>(kInBucket * layout.record_bytes());
+  // Offered twice, and before the writer has written any.
+  for (int time = 0; time < 2; ++time) PublishChain(1, 100);
+  EXPECT_GE(store->context().write_budget.Level(clock.NowUs()), -segment_share - 1e-9);
+  store->Flush(true);
+  const int64_t most = kInBucket + layout.segment_bytes() / layout.record_bytes();
+  EXPECT_EQ(store->counters().written_blocks, most);
+  // The deficit comes in first, then as much as was waited for.
+  PassHours(2);
+  EXPECT_EQ(Publish(2, 0), PublishResult::kDroppedBudget);
+  PassHours(2 * (most / kInBucket));
+  EXPECT_EQ(Publish(2, 0), PublishResult::kQueued);
+}
+
+TEST_F(KvStoreTest, WhatIsNotWrittenIsGivenBackToTheWriteBudget) {
+  options.writes_per_day = 12.0 * static_cast<double>(options.layout.record_bytes()) /
+                           static_cast<double>(options.space_bytes);
+  options.write_queue_bytes = 0;
+  Open();
+  EXPECT_EQ(Publish(1, 0), PublishResult::kDroppedFull);
+  EXPECT_EQ(store->context().write_budget.Level(clock.NowUs()), 1);
+  options.write_queue_bytes = int64_t{1} << 20;
+  Open();
+  EXPECT_EQ(Publish(1, 0), PublishResult::kQueued);
+  ASSERT_LT(store->context().write_budget.Level(clock.NowUs()), 1);
+  // Erased on its way.
+  ASSERT_TRUE(store->EraseKeys(NumberedKeys(1, 1)).ok());
+  store->Flush(false);
+  EXPECT_EQ(store->context().write_budget.Level(clock.NowUs()), 1);
+}
+
 class EncryptedStoreTest : public KvStoreTest {
  protected:
   void SetUp() override {
