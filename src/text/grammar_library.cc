@@ -153,8 +153,7 @@ namespace {
 
 Result<std::string> TranslateSchema(const std::string& text, std::vector<std::string>* unenforced) {
   DI_ASSIGN_OR_RETURN(boost::json::value schema, ParseGrammarJson(text, "the schema"));
-  *unenforced = FindUnenforced(schema);
-  AdaptToCompiler(&schema);
+  *unenforced = PrepareForCompiler(&schema);
   try {
     return CorrectEbnf(GrammarOfSchema(boost::json::serialize(schema)).ToString());
   } catch (const std::exception& error) {

@@ -51,9 +51,11 @@ constexpr std::string_view kKnownFormats[] = {"email",         "date",
                                               "json-pointer",  "relative-json-pointer"};
 // Of a string, the first that it has is all that counts; the lengths go together.
 constexpr std::string_view kStringKeywords[] = {"format", "pattern", "minLength", "maxLength"};
-// Passed over where no type is named.
-constexpr std::string_view kTypedAssertions[] = {"format", "pattern", "minLength", "maxLength",
-                                                 "multipleOf"};
+// Passed over where neither a type nor members or items are named.
+constexpr std::string_view kTypedAssertions[] = {
+    "format",           "pattern",       "minLength",        "maxLength",        "multipleOf",
+    "minimum",          "maximum",       "exclusiveMinimum", "minItems",         "maxItems",
+    "exclusiveMaximum", "maxProperties", "propertyNames",    "patternProperties"};
 constexpr std::string_view kDefinitionKeywords[] = {"$defs", "definitions"};
 
 bool IsFalse(const json::value* value) { return value != nullptr && *value == json::value(false); }
@@ -78,6 +80,13 @@ bool HoldsNumberBeyondRange(const json::value& values) {
   return std::any_of(values.get_array().begin(), values.get_array().end(), IsBeyondRange);
 }
 
+bool HasFalseMember(const json::object& schema, std::string_view key) {
+  const json::value* members = schema.if_contains(key);
+  return members != nullptr && members->is_object() &&
+         std::any_of(members->get_object().begin(), members->get_object().end(),
+                     [](const auto& member) { return IsFalse(&member.value()); });
+}
+
 // Assertions about objects that hold only in part.
 void AddPartlyTaken(const json::object& schema, std::vector<std::string_view>* keywords) {
   const json::value* least = schema.if_contains("minProperties");
@@ -85,12 +94,16 @@ void AddPartlyTaken(const json::object& schema, std::vector<std::string_view>* k
   if (least != nullptr && *least != json::value(0) && HasFreeNames(schema)) {
     keywords->push_back("minProperties");
   }
+  for (const std::string_view key : {"properties", "patternProperties"}) {
+    // Beside others that may be there.
+    if (HasFalseMember(schema, key)) keywords->push_back(key);
+  }
+  const bool required = schema.contains("required");
+  if (schema.contains("patternProperties") && required) keywords->push_back("required");
+  if (schema.contains("propertyNames") && required) keywords->push_back("propertyNames");
   if (!schema.contains("properties")) return;
   for (const std::string_view key : {"propertyNames", "patternProperties"}) {
     if (schema.contains(key)) keywords->push_back(key);
-  }
-  if (schema.contains("patternProperties") && schema.contains("required")) {
-    keywords->push_back("required");
   }
 }
 
@@ -115,7 +128,15 @@ std::vector<std::string_view> PassedOver(const json::object& schema) {
     return keywords;
   }
   AddPartlyTaken(schema, &keywords);
+  const std::vector<std::string_view> lost = LostLimits(schema);
+  keywords.insert(keywords.end(), lost.begin(), lost.end());
   if (!schema.contains("type")) {
+    // Then it is an object or an array.
+    if (HasAny(schema, {"properties", "additionalProperties", "unevaluatedProperties", "items",
+                        "prefixItems", "unevaluatedItems"}) ||
+        (schema.contains("required") && !schema.contains("patternProperties"))) {
+      return keywords;
+    }
     std::copy_if(std::begin(kTypedAssertions), std::end(kTypedAssertions),
                  std::back_inserter(keywords), present);
     return keywords;
@@ -195,6 +216,13 @@ Result<json::value> ParseGrammarJson(std::string_view text, std::string_view wha
     return InvalidRequest(std::string(what) + " is not valid JSON: " + error.message());
   }
   return value;
+}
+
+std::vector<std::string> PrepareForCompiler(json::value* schema, StringForm form) {
+  NormalizeSchema(schema);
+  std::vector<std::string> unenforced = FindUnenforced(*schema, form);
+  AdaptToCompiler(schema, form);
+  return unenforced;
 }
 
 std::vector<std::string> FindUnenforced(const json::value& schema, StringForm form) {

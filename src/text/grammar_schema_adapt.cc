@@ -36,36 +36,21 @@ void RewritePatterns(StringPlace place, json::object* schema) {
   *keys = std::move(rewritten_keys);
 }
 
-// Whether a value is of a type of JSON Schema.
-bool IsOfType(const json::value& value, std::string_view type) {
-  const bool whole = value.is_int64() || value.is_uint64() ||
-                     (value.is_double() && std::trunc(value.get_double()) == value.get_double());
-  if (type == "integer") return whole;
-  if (type == "number") return value.is_number();
-  if (type == "string") return value.is_string();
-  if (type == "boolean") return value.is_bool();
-  if (type == "null") return value.is_null();
-  if (type == "array") return value.is_array();
-  return type == "object" && value.is_object();
+// Limits that no number the compiler writes keeps.
+void DropLostLimits(json::object* schema) {
+  for (const std::string_view key : LostLimits(*schema)) schema->erase(key);
 }
 
-// Takes the given values of other types than the named ones out; the compiler refuses none at all.
-void DropValuesOfOtherTypes(json::object* schema) {
-  if (!schema->contains("type")) return;
-  const auto fits = [&](const json::value& value) {
-    return AnyNamedType(*schema, [&](std::string_view type) { return IsOfType(value, type); });
-  };
-  json::value* values = schema->if_contains("enum");
-  if (values != nullptr && values->is_array()) {
-    json::array kept;
-    std::copy_if(values->get_array().begin(), values->get_array().end(), std::back_inserter(kept),
-                 fits);
-    *values = std::move(kept);
-  }
-  const json::value* value = schema->if_contains("const");
-  if (value != nullptr && !fits(*value)) {
-    schema->erase("const");
-    (*schema)["enum"] = json::array();
+void DropLostMembers(json::object* schema) {
+  for (const std::string_view key : {"properties", "patternProperties"}) {
+    json::value* members = schema->if_contains(key);
+    if (members == nullptr || !members->is_object()) continue;
+    json::object kept;
+    for (auto& member : members->get_object()) {
+      if (member.value() == json::value(false) && !IsRequired(*schema, member.key())) continue;
+      kept.emplace(member.key(), std::move(member.value()));
+    }
+    *members = std::move(kept);
   }
 }
 
@@ -107,8 +92,11 @@ void AdaptAt(StringPlace place, json::value* schema) {
   if (NamesType(object, "array") && !HasAny(object, {"items", "prefixItems", "unevaluatedItems"})) {
     object["items"] = json::object();
   }
+  // They would count as a number of items.
+  for (const std::string_view key : {"contains", "minContains", "maxContains"}) object.erase(key);
+  DropLostMembers(&object);
   NameRequired(&object);
-  DropValuesOfOtherTypes(&object);
+  DropLostLimits(&object);
   LimitIntegers(&object);
   RewritePatterns(place, &object);
   VisitSubschemas(*schema, [&](const std::string& pointer, json::value& child) {

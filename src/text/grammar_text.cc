@@ -110,10 +110,9 @@ Result<json::object> InvokeTag(const json::value& tool, size_t index, const Call
   json::value schema = {{"type", "object"}};
   if (parameters != nullptr && !parameters->is_null()) schema = *parameters;
   if (!schema.is_object() || schema.get_object().empty()) schema = {{"type", "object"}};
-  for (const std::string& part : FindUnenforced(schema, StringForm::kRawProperties)) {
+  for (const std::string& part : PrepareForCompiler(&schema, StringForm::kRawProperties)) {
     unenforced->push_back(where + ".parameters: " + part);
   }
-  AdaptToCompiler(&schema, StringForm::kRawProperties);
   json::value* properties = schema.get_object().if_contains("properties");
   if (properties != nullptr && properties->is_object()) {
     for (auto& property : properties->get_object()) {
@@ -139,8 +138,7 @@ Result<json::object> InvokeTag(const json::value& tool, size_t index, const Call
 Result<json::object> AnswerFormat(std::string_view schema_text,
                                   std::vector<std::string>* unenforced) {
   DI_ASSIGN_OR_RETURN(json::value schema, ParseGrammarJson(schema_text, "the response schema"));
-  for (std::string& part : FindUnenforced(schema)) unenforced->push_back(std::move(part));
-  AdaptToCompiler(&schema);
+  for (std::string& part : PrepareForCompiler(&schema)) unenforced->push_back(std::move(part));
   return json::object{{"type", "json_schema"},
                       {"json_schema", std::move(schema)},
                       {"max_whitespace_cnt", kMaxGrammarWhitespace}};

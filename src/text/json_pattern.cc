@@ -115,13 +115,6 @@ class Rewriter {
 
   bool Escape() {
     if (pos_ + 1 >= text_.size()) return false;
-    const char c = text_[pos_ + 1];
-    // References back, properties and assertions: the compiler has its own words about them.
-    if ((c >= '1' && c <= '9') || std::string_view("kpPbB").find(c) != std::string_view::npos) {
-      out_ += text_.substr(pos_, 2);
-      pos_ += 2;
-      return true;
-    }
     Members members;
     if (!ReadMember(&members)) return false;
     if (members.ranges.empty()) {
@@ -306,7 +299,55 @@ class Rewriter {
   std::string out_;
 };
 
+// Behind '('.
+bool IsKnownGroup(std::string_view rest) {
+  if (!rest.starts_with('?')) return true;
+  rest.remove_prefix(1);
+  if (rest.starts_with(':') || rest.starts_with('=') || rest.starts_with('!')) return true;
+  return rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!");
+}
+
+// The number of characters of a counted quantifier such as {2,5}; 0 if it is none.
+size_t QuantifierSize(std::string_view text) {
+  const size_t close = text.find('}');
+  if (close == std::string_view::npos || close < 2) return 0;
+  const std::string_view body = text.substr(1, close - 1);
+  const bool counts = body.find_first_not_of("0123456789,") == std::string_view::npos;
+  return counts && body.front() != ',' && std::count(body.begin(), body.end(), ',') <= 1 ? close + 1
+                                                                                         : 0;
+}
+
 }  // namespace
+
+bool IsKnownToCompiler(std::string_view pattern) {
+  bool in_class = false;
+  for (size_t pos = 0; pos < pattern.size();) {
+    const char c = pattern[pos];
+    size_t size = 1;
+    if (c == '\\' && pos + 1 < pattern.size()) {
+      const char escaped = pattern[pos + 1];
+      if (std::string_view("pP").find(escaped) != std::string_view::npos) return false;
+      if (!in_class && ((escaped >= '1' && escaped <= '9') ||
+                        std::string_view("kbBAzZG").find(escaped) != std::string_view::npos)) {
+        return false;
+      }
+      size = 2;
+    } else if (in_class) {
+      in_class = c != ']';
+    } else if (c == '[') {
+      in_class = true;
+    } else if (c == '(') {
+      if (!IsKnownGroup(pattern.substr(pos + 1))) return false;
+    } else if (c == '{' || c == '*' || c == '+' || c == '?') {
+      if (c == '{') size = QuantifierSize(pattern.substr(pos));
+      if (size == 0) return false;
+      const bool begins_group = c == '?' && pos > 0 && pattern[pos - 1] == '(';
+      if (!begins_group && pattern.substr(pos + size).starts_with('+')) return false;
+    }
+    pos += size;
+  }
+  return true;
+}
 
 std::optional<JsonPattern> PatternInsideJsonString(std::string_view pattern) {
   return Rewriter(pattern).Run();

@@ -1,6 +1,6 @@
 // Regular expressions of JSON Schema (`pattern`) on their way to the grammar compiler, which copies
 // what they match between the quotes of a JSON string as it is. Internal to the grammar code.
-// Thread rule: pure function.
+// Thread rule: pure functions.
 #pragma once
 
 #include <optional>
@@ -19,5 +19,10 @@ struct JsonPattern {
 // classes, `.` and \s leave these characters out. A pattern that can match none of them stays as
 // it is. Nothing where a part cannot be rewritten.
 std::optional<JsonPattern> PatternInsideJsonString(std::string_view pattern);
+
+// Whether the compiler knows every construct of a well-formed expression. It does not know
+// references back, assertions about words and about what stands before, Unicode properties, flags,
+// atomic groups, possessive quantifiers and braces that stand for themselves.
+bool IsKnownToCompiler(std::string_view pattern);
 
 }  // namespace deepinfer

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/grammar_schema.h"
 #include "text/json_pattern.h"
@@ -95,6 +96,28 @@ inline bool HasAny(const boost::json::object& schema,
                      [&](std::string_view key) { return schema.contains(key); });
 }
 
+inline bool IsRequired(const boost::json::object& schema, std::string_view name) {
+  const boost::json::value* required = schema.if_contains("required");
+  return required != nullptr && required->is_array() &&
+         std::any_of(required->get_array().begin(), required->get_array().end(),
+                     [&](const boost::json::value& other) {
+                       return other.is_string() && std::string_view(other.get_string()) == name;
+                     });
+}
+
+// Whether the schema says that other properties than the named ones may be there.
+inline bool IsOpenObject(const boost::json::object& schema) {
+  for (const std::string_view key : {"additionalProperties", "unevaluatedProperties"}) {
+    const boost::json::value* others = schema.if_contains(key);
+    if (others != nullptr) return *others != boost::json::value(false);
+  }
+  return false;
+}
+
+// Limits of numbers that the compiler cannot keep: beyond 64 bits for integers; for others integers
+// that are no doubles, and limits closer together than its six digits behind the point.
+std::vector<std::string_view> LostLimits(const boost::json::object& schema);
+
 // Where the strings that a schema describes stand.
 enum class StringPlace : unsigned char { kJson, kParameters, kParameter, kEither };
 
@@ -121,6 +144,7 @@ inline StringPlace RootPlace(StringForm form) {
 }
 
 inline std::optional<JsonPattern> PatternOf(std::string_view pattern, StringPlace place) {
+  if (!IsKnownToCompiler(pattern)) return std::nullopt;
   if (place == StringPlace::kParameter) return JsonPattern{std::string(pattern), false};
   return PatternInsideJsonString(pattern);
 }

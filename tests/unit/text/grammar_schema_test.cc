@@ -115,6 +115,106 @@ TEST(GrammarSchema, IntegersWithOneLimitHaveFewDigitsToo) {
   EXPECT_FALSE(DemoMatches(most, "-" + long_number));
 }
 
+// All of it is enforced: these outputs are legal, those are not.
+void ExpectSchema(const std::string& schema, const std::vector<std::string>& legal,
+                  const std::vector<std::string>& illegal) {
+  const GrammarSource source = Schema(schema);
+  for (const std::string& part : UnenforcedOf(source)) ADD_FAILURE() << schema << ": " << part;
+  for (const std::string& text : legal) {
+    EXPECT_TRUE(DemoMatches(source, text)) << schema << " " << text;
+  }
+  for (const std::string& text : illegal) {
+    EXPECT_FALSE(DemoMatches(source, text)) << schema << " " << text;
+  }
+}
+
+TEST(GrammarSchema, LimitsOfIntegersMayBeFractions) {
+  ExpectSchema(R"({"type":"integer","exclusiveMinimum":0.5,"maximum":3.5})", {"1", "3"},
+               {"0", "4"});
+  ExpectSchema(R"({"type":"integer","minimum":-1.5,"exclusiveMaximum":2.0})", {"-1", "1"},
+               {"-2", "2"});
+  ExpectSchema(R"({"type":"integer","minimum":0.5,"exclusiveMinimum":3,"maximum":1e30})", {"4"},
+               {"3"});
+  ExpectSchema(R"({"type":["integer","number"],"minimum":0.5})", {"0.5", "2"}, {"0.25", "0"});
+  ExpectSchema(R"({"type":"number","exclusiveMinimum":0.5})", {"0.75", "1"}, {"0.5", "0"});
+  // No integer of 64 bits is that large, no number that the grammar writes that small.
+  EXPECT_EQ(UnenforcedOf(Schema(R"({"type":"integer","minimum":1e30})")),
+            std::vector<std::string>{"minimum at ''"});
+  EXPECT_EQ(UnenforcedOf(Schema(R"({"type":"number","minimum":1e-9,"maximum":2e-9})")).size(), 2U);
+}
+
+TEST(GrammarSchema, CountsMayBeWrittenAsFractions) {
+  ExpectSchema(R"({"type":"array","minItems":2.0,"maxItems":3.0})", {"[1, 2]", "[1, 2, 3]"},
+               {"[1]", "[1, 2, 3, 4]"});
+  ExpectSchema(R"({"type":"string","minLength":1.0,"maxLength":2e0})", {R"("ab")"},
+               {R"("")", R"("abc")"});
+  ExpectSchema(R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+                   "minProperties":1.0,"maxProperties":1.0})",
+               {R"({"b": null})"}, {"{}", R"({"a": null, "b": null})"});
+  ExpectSchema(R"({"type":"array","minContains":2.0,"maxContains":0,"maxItems":1})", {"[1]"}, {});
+}
+
+TEST(GrammarSchema, TuplesEndWhereTheirArraysDo) {
+  const std::string tuple = R"({"type":"array","prefixItems":[{"type":"integer"},{"type":"null"}])";
+  ExpectSchema(tuple + R"(,"maxItems":1})", {"[1]"}, {"[1, null]", "[null]"});
+  ExpectSchema(tuple + R"(,"maxItems":0})", {"[]"}, {"[1]"});
+  ExpectSchema(tuple + R"(,"minItems":3})", {R"([1, null, "x"])"}, {"[1, null]"});
+  ExpectSchema(tuple + R"(,"items":{"type":"boolean"},"minItems":3,"maxItems":3})",
+               {"[1, null, true]"}, {"[1, null]", "[1, null, 1]", "[1, null, true, true]"});
+  ExpectSchema(R"({"type":"array","prefixItems":[true,false,true]})", {"[1]", R"(["x"])"},
+               {"[1, 2]"});
+  // As older drafts write them.
+  ExpectSchema(R"({"type":"array","items":[{"type":"integer"}],"additionalItems":false})", {"[1]"},
+               {"[1, 1]", "[null]"});
+}
+
+TEST(GrammarSchema, WhatNothingFulfilsIsLeftOut) {
+  ExpectSchema(R"({"type":"object","properties":{"a":false,"b":true},"required":["b"]})",
+               {R"({"b": 1})"}, {R"({"a": 1, "b": 1})", "{}"});
+  ExpectSchema(R"({"type":"object","properties":{"a":{"not":{}},"b":{"type":"null"},
+                   "c":{"$ref":"#/$defs/never"}},"$defs":{"never":false}})",
+               {"{}", R"({"b": null})"}, {R"({"a": 1})", R"({"c": 1})"});
+  ExpectSchema(R"({"anyOf":[false,{"type":"integer","minimum":3,"maximum":2},{"type":"null"}]})",
+               {"null"}, {"2", "3"});
+  ExpectSchema(R"({"type":["array","null"],"minItems":2,"maxItems":1})", {"null"}, {"[1]"});
+  ExpectSchema(R"({"type":"object","patternProperties":{"^x":false},"properties":{"a":{}}})",
+               {R"({"a": 1})"}, {R"({"x": 1})"});
+  ExpectSchema(R"({"type":"object","propertyNames":false})", {"{}"}, {R"({"a": 1})"});
+  ExpectSchema(R"({"allOf":[true,{"type":"null"}]})", {"null"}, {"1"});
+  // Others may be there, and nothing keeps this name from them.
+  EXPECT_EQ(UnenforcedOf(Schema(
+                R"({"type":"object","properties":{"a":false},"additionalProperties":true})")),
+            std::vector<std::string>{"properties at ''"});
+  const auto never =
+      CompileWith(&DemoPool(), Schema(R"({"type":"object","properties":{"b":{"type":"object",
+                                       "properties":{"a":false},"required":["a"]}},
+                                       "required":["b"]})"));
+  EXPECT_EQ(never.status().code(), StatusCode::kInvalidRequest);
+  EXPECT_NE(never.status().message().find("/properties/b/properties/a"), std::string::npos)
+      << never.status().ToString();
+}
+
+TEST(GrammarSchema, ReferencesIntoUnionsKeepTheirPlace) {
+  const GrammarSource source =
+      Schema(R"({"type":"object","properties":{"a":{"anyOf":[true,{"type":"null"}]},
+                 "b":{"$ref":"#/properties/a/anyOf/1"},"c":{"allOf":[true,{"type":"null"}]}},
+                 "required":["b"]})");
+  EXPECT_TRUE(DemoMatches(source, R"({"b": null})"));
+  EXPECT_FALSE(DemoMatches(source, R"({"b": 1})"));
+}
+
+TEST(GrammarPattern, WhatTheCompilerDoesNotKnowIsReported) {
+  for (const char* pattern :
+       {R"((?<=a)b)", R"((?<!a)b)", R"((a)\\1)", R"(\\bword\\b)", R"(\\p{L}+)", R"((?i)a)",
+        R"((?>a))", R"(a++)", R"(a{,3})", R"(a{)", R"(a{2}+)"}) {
+    const GrammarSource source =
+        Schema(std::string(R"({"type":"string","pattern":")") + pattern + "\"}");
+    EXPECT_EQ(UnenforcedOf(source), std::vector<std::string>{"pattern at ''"}) << pattern;
+    EXPECT_TRUE(DemoMatches(source, R"("xy")")) << pattern;
+  }
+  ExpectPattern(R"(^(?:a|(?<n>b)){1,2}c{2}d*?[p+{]$)", {R"("abcc{")"}, {R"("abc{")"});
+}
+
 TEST(GrammarSchema, AssertionsThatHoldInPartAreReported) {
   for (
       const auto& [text, want] : std::vector<std::pair<const char*, const char*>>{
@@ -122,6 +222,9 @@ TEST(GrammarSchema, AssertionsThatHoldInPartAreReported) {
           {R"({"maxLength":3})", "maxLength"},
           {R"({"format":"date"})", "format"},
           {R"({"multipleOf":3})", "multipleOf"},
+          {R"({"minimum":3})", "minimum"},
+          {R"({"minItems":3})", "minItems"},
+          {R"({"type":"object","patternProperties":{"^a":{}},"required":["a"]})", "required"},
           {R"({"type":"object","minProperties":2,"additionalProperties":true})", "minProperties"},
           {R"({"type":"object","properties":{"ab":{}},"propertyNames":{"pattern":"^b"}})",
            "propertyNames"},
