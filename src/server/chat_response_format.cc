@@ -18,6 +18,9 @@ constexpr std::string_view kSchemaPath = "response_format.json_schema.schema";
 
 Refusal ConvertSchemaFormat(const BodyResponseFormat& format, Conversation* conversation,
                             OutputConstraint* constraint) {
+  if (auto too_large = CheckSchemaSize(*format.schema)) {
+    return Refuse(std::string(kSchemaPath), "Invalid json schema: " + *too_large, "invalid_schema");
+  }
   json::value enforced = *format.schema;
   if (format.strict) {
     auto strict = TransformStrictSchema(*format.schema, StrictUse::kResponse);
@@ -42,6 +45,9 @@ Refusal ConvertJsonOutput(const BodyStructuredOutput& output, OutputConstraint* 
   if (schema == nullptr) {
     *constraint = {ConstraintKind::kJson, {}, output.path};
     return std::nullopt;
+  }
+  if (auto too_large = CheckSchemaSize(*schema)) {
+    return Refuse(output.path, "Invalid json schema: " + *too_large, "invalid_schema");
   }
   if (schema->is_string()) {
     JsonFailure failure;

@@ -112,6 +112,14 @@ Refusal ConvertTool(const BodyTool& tool, PromptForm form, ConvertedTool* conver
   converted->prompt.resume_behind = tool.resume_behind;
   converted->prompt.deferred = tool.deferred && form == PromptForm::kV41;
   converted->prompt.description = tool.description.value_or("");
+  if (tool.parameters != nullptr) {
+    if (auto too_large = CheckSchemaSize(*tool.parameters)) {
+      return Refuse(
+          path,
+          fmt::format("Invalid schema for function '{}': {}", converted->prompt.name, *too_large),
+          "invalid_schema");
+    }
+  }
   json::value parameters;
   Refusal refusal = tool.strict.value_or(false)
                         ? ConvertStrictParameters(tool, path, &parameters)

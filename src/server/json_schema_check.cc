@@ -12,6 +12,7 @@
 
 #include "server/json_schema_meta.h"
 #include "server/regex_syntax.h"
+#include "text/grammar_limits.h"
 
 namespace deepinfer {
 namespace {
@@ -250,7 +251,35 @@ class ReachableChecker {
   std::unordered_set<std::string_view> followed_;
 };
 
+// Takes the length of the value in compact JSON, at the least, off *budget; stops when it is spent.
+bool TakeLength(const json::value& value, size_t* budget) {
+  const auto take = [&](size_t size_bytes) {
+    const bool fits = size_bytes <= *budget;
+    *budget = fits ? *budget - size_bytes : 0;
+    return fits;
+  };
+  if (value.is_string()) return take(value.get_string().size() + 2);
+  if (value.is_array()) {
+    const json::array& items = value.get_array();
+    return take(items.size() + 1) &&
+           std::all_of(items.begin(), items.end(),
+                       [&](const json::value& item) { return TakeLength(item, budget); });
+  }
+  if (!value.is_object()) return take(1);
+  const json::object& members = value.get_object();
+  return take(members.size() + 1) &&
+         std::all_of(members.begin(), members.end(), [&](const auto& member) {
+           return take(member.key().size() + 3) && TakeLength(member.value(), budget);
+         });
+}
+
 }  // namespace
+
+std::optional<std::string> CheckSchemaSize(const json::value& schema) {
+  size_t budget = kMaxGrammarSourceBytes;
+  if (TakeLength(schema, &budget)) return std::nullopt;
+  return fmt::format("it is larger than {} KiB", kMaxGrammarSourceBytes >> 10);
+}
 
 std::optional<std::string> CheckJsonSchema(const json::value& schema) {
   std::optional<Draft> draft = Draft::k2020;

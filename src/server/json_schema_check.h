@@ -10,6 +10,10 @@
 
 namespace deepinfer {
 
+// Nothing if the schema is at most kMaxGrammarSourceBytes long in compact JSON, else one sentence.
+// To be asked before anything reads the schema: it looks no further than the limit.
+std::optional<std::string> CheckSchemaSize(const boost::json::value& schema);
+
 // Nothing if valid, else one sentence about the first fault. Nothing is fetched: references must
 // stay inside the document or name a published meta-schema.
 // Precondition: nesting is bounded by the parser that made the value.

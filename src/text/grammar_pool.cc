@@ -8,10 +8,13 @@
 
 #include "base/clock.h"
 #include "text/grammar_library.h"
+#include "text/grammar_limits.h"
 
 namespace deepinfer {
 
 namespace {
+
+static_assert(GrammarPoolOptions{}.max_source_bytes == kMaxGrammarSourceBytes);
 
 using CompileResult = Result<std::shared_ptr<const CompiledGrammar>>;
 
@@ -145,6 +148,12 @@ void GrammarPool::Finish(GrammarTicket* ticket, CompileResult result) {
 }
 
 std::shared_ptr<const GrammarTicket> GrammarPool::Compile(const GrammarSource& source) {
+  if (source.text.size() + source.answer_schema.size() > options_.max_source_bytes) {
+    auto refused = std::make_shared<GrammarTicket>();
+    Finish(refused.get(), InvalidRequest("the grammar is larger than " +
+                                         std::to_string(options_.max_source_bytes >> 10) + " KiB"));
+    return refused;
+  }
   const Sha256Digest key = DigestOf(source);
   const std::lock_guard lock(mutex_);
   if (const auto open = open_tickets_.find(key); open != open_tickets_.end()) {
@@ -155,11 +164,6 @@ std::shared_ptr<const GrammarTicket> GrammarPool::Compile(const GrammarSource& s
     cache_.splice(cache_.begin(), cache_, cached->second);
     ++stats_.num_cache_hits;
     Finish(ticket.get(), cached->second->grammar);
-    return ticket;
-  }
-  if (source.text.size() + source.answer_schema.size() > options_.max_source_bytes) {
-    Finish(ticket.get(), InvalidRequest("the grammar is larger than " +
-                                        std::to_string(options_.max_source_bytes >> 10) + " KiB"));
     return ticket;
   }
   if (waiting_.size() >= options_.max_waiting) {

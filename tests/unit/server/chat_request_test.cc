@@ -63,6 +63,46 @@ void ExpectFaults(const std::vector<Fault>& faults) {
 
 constexpr ErrorStage kParse = ErrorStage::kParse;
 
+// The size is asked for before the schema is read: these are no schemas.
+TEST(ChatRequest, SchemasBeyondFourMebibytesAreRefusedUnread) {
+  const auto schema_of = [](size_t size_bytes) {
+    std::string schema = R"({"type":"object","pattern":"(","description":")";
+    schema.append(size_bytes - schema.size() - 2, 'x');
+    return schema + "\"}";
+  };
+  const std::string fits = schema_of(size_t{4} << 20);
+  const std::string larger = schema_of((size_t{4} << 20) + 1);
+  const std::string many = R"({"type":"object","enum":[)" + [] {
+    std::string items = "0";
+    for (size_t i = 0; i < size_t{2} << 20; ++i) items += ",0";
+    return items;
+  }() + R"(],"pattern":"("})";
+  std::string quoted = larger;
+  for (size_t at = 0; (at = quoted.find('"', at)) != std::string::npos; at += 2) {
+    quoted.insert(at, 1, '\\');
+  }
+  const std::vector<std::pair<std::string, std::string>> places = {
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":)", "}}"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)",
+       "}}"},
+      {R"("structured_outputs":{"json":)", "}"},
+      {R"("tools":[{"type":"function","function":{"name":"f","parameters":)", "}}]"},
+      {R"("tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":)", "}}]"},
+  };
+  for (const auto& [before, after] : places) {
+    for (const std::string& schema : {larger, many}) {
+      const ApiError error = RefusedField(before + schema + after);
+      EXPECT_EQ(error.code, "invalid_schema") << before;
+      EXPECT_NE(error.message.find("larger than 4096 KiB"), std::string::npos) << before;
+    }
+    const auto read = Parse(before + fits + after);
+    if (read) continue;
+    EXPECT_EQ(read.error().message.find("larger than"), std::string::npos) << before;
+  }
+  const ApiError error = RefusedField(R"("structured_outputs":{"json":")" + quoted + "\"}");
+  EXPECT_NE(error.message.find("larger than 4096 KiB"), std::string::npos);
+}
+
 TEST(ChatRequest, WrongTypesNameTheFieldAndItsPath) {
   ExpectFaults({
       {R"("temperature":"1")", "temperature", "invalid_type", kParse},

@@ -151,6 +151,9 @@ TEST(GrammarPool, AFullPoolAndLargeSourcesAreRefusedAtOnce) {
   const auto large = pool->Compile({.kind = GrammarKind::kRegex, .text = std::string(101, 'a')});
   ASSERT_TRUE(large->ready());
   EXPECT_EQ(large->result().status().code(), StatusCode::kInvalidRequest);
+  // Nothing read it.
+  EXPECT_EQ(pool->stats().num_failed, 0);
+  EXPECT_EQ(pool->stats().compile_us, 0);
 }
 
 TEST(GrammarPool, DroppedTicketsAreSkippedAndCanBeAskedForAgain) {
