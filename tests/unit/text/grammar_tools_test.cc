@@ -4,6 +4,7 @@
 
 #include <boost/json.hpp>
 #include <random>
+#include <regex>
 
 #include "text/grammar.h"
 #include "unit/text/grammar_test_util.h"
@@ -196,6 +197,62 @@ TEST(GrammarTools, RandomBlocksParseCleanly) {
     }
   }
   EXPECT_GT(num_calls, 40);
+}
+
+// A property of the parameters is written as it is, what is nested in one as JSON: behind the
+// parser either follows its pattern.
+constexpr const char* kPatternTools = R"([{"function": {"name": "t", "strict": true,
+  "parameters": {"type": "object", "additionalProperties": false,
+    "required": ["raw", "nested", "list", "referred"],
+    "properties": {
+      "raw": {"type": "string", "pattern": "^\"[a-c]{1,3}\\\\\"$"},
+      "nested": {"type": "object", "additionalProperties": false, "required": ["path", "deep"],
+        "properties": {"path": {"type": "string", "pattern": "^C:\\\\[a-c]{1,3}$"},
+          "deep": {"type": "object", "additionalProperties": false, "required": ["lines"],
+            "properties": {"lines": {"type": "string", "pattern": "^(a\\n|\\t\"){1,3}$"}}}}},
+      "list": {"type": "array", "minItems": 1, "maxItems": 3,
+        "items": {"type": "string", "pattern": "^[\\\\\"x]{2,4}$"}},
+      "referred": {"type": "array", "items": {"$ref": "#/$defs/id"}, "minItems": 1,
+        "maxItems": 2}},
+    "$defs": {"id": {"type": "string", "pattern": "^[A-C]{2}-[0-9]{3}$"}}}}}])";
+
+TEST(GrammarTools, NestedPatternsHoldForTheParsedStrings) {
+  constexpr unsigned kSeed = 815;
+  std::mt19937 random(kSeed);
+  const auto expect = [](const json::value& value, const char* pattern) {
+    const std::string text(value.as_string());
+    EXPECT_TRUE(std::regex_match(text, std::regex(pattern))) << pattern << ": " << text;
+  };
+  for (const CallsStart start : {CallsStart::kInsideBlock, CallsStart::kWholeBlock}) {
+    const GrammarSource source{.kind = GrammarKind::kToolCalls,
+                               .text = kPatternTools,
+                               .calls_start = start,
+                               .parallel_calls = false};
+    const auto grammar = testing::CompileWith(&testing::DemoPool(), source);
+    ASSERT_TRUE(grammar.ok()) << grammar.status().ToString();
+    EXPECT_TRUE((*grammar)->unenforced().empty()) << (*grammar)->unenforced().front();
+    for (int round = 0; round < 30; ++round) {
+      GrammarMatcher matcher(*grammar, DemoTokenizer(), {EosOf(DemoTokenizer())});
+      const auto walk =
+          testing::WalkGrammar(&matcher, DemoTokenizer(), EosOf(DemoTokenizer()), &random);
+      ASSERT_TRUE(walk.ended) << walk.error << "\n" << walk.text;
+      const ParsedOutput parsed = Parse(walk.tokens, start == CallsStart::kInsideBlock);
+      ASSERT_FALSE(parsed.malformed.any()) << parsed << "\nround " << round << " seed " << kSeed;
+      ASSERT_EQ(parsed.calls.size(), 1U) << walk.text;
+      json::error_code error;
+      const json::value arguments = json::parse(parsed.calls[0].arguments, error);
+      ASSERT_FALSE(error) << parsed.calls[0].arguments;
+      expect(arguments.at("raw"), R"("[a-c]{1,3}\\")");
+      expect(arguments.at("nested").at("path"), R"(C:\\[a-c]{1,3})");
+      expect(arguments.at("nested").at("deep").at("lines"), "(a\n|\t\"){1,3}");
+      for (const json::value& item : arguments.at("list").as_array()) {
+        expect(item, R"([\\"x]{2,4})");
+      }
+      for (const json::value& item : arguments.at("referred").as_array()) {
+        expect(item, "[A-C]{2}-[0-9]{3}");
+      }
+    }
+  }
 }
 
 TEST(GrammarTools, OlderPromptFormHasItsOwnTags) {
