@@ -7,6 +7,13 @@
 
 namespace deepinfer {
 
+namespace {
+
+// Of every layout (kv_format.md section 2).
+constexpr int64_t kBlockTokens = 128;
+
+}  // namespace
+
 int64_t SnapshotBound(const ReplayGeometry& geometry, int64_t prompt_tokens, int64_t hit_tokens) {
   return std::max<int64_t>(0, std::min(hit_tokens, prompt_tokens - geometry.keep_rows));
 }
@@ -30,10 +37,11 @@ ReplayPlan PlanReplay(const ReplayGeometry& geometry, ReplayMode mode, const Rep
     plan.whole_from = plan.first_row;
   } else if (mode == ReplayMode::kExact) {
     // Each layer looks back window - 1 rows, so errors of the clamp die out after that many rows
-    // per encoder layer.
+    // per encoder layer: before an edge, so that the windows there can be kept.
     const int64_t reach = int64_t{geometry.window - 1} * geometry.encoder_layers;
-    plan.first_row = plan.window_clamp = std::max<int64_t>(0, bound - reach);
-    if (plan.first_row > 0) plan.whole_from = bound;
+    const int64_t edge = bound / kBlockTokens * kBlockTokens;
+    plan.first_row = plan.window_clamp = std::max<int64_t>(0, edge - reach);
+    if (plan.first_row > 0) plan.whole_from = edge;
   } else {
     plan.first_row = plan.window_clamp = std::max<int64_t>(
         0, std::min(input.hit_tokens - geometry.window, input.prompt_tokens - geometry.keep_rows));

@@ -74,7 +74,7 @@ class StoredCache : public EngineTest {
     EngineOptions e;
     e.replay = replay;
     e.max_replay_gen = max_replay_gen_;
-    e.swa_snapshots = false;
+    e.swa_snapshots = snapshots_;
     e.max_model_len = 2048;
     e.async_scheduling = UseAsyncScheduling();
     auto engine = Engine::Create(model_->get(), e, &clock_, nullptr, store_.get());
@@ -98,7 +98,8 @@ class StoredCache : public EngineTest {
   static int64_t ExactCached(int64_t hit, int64_t length) {
     const ModelConfig& c = model_->get()->config();
     const int64_t bound = std::max<int64_t>(0, std::min(hit, length - c.decoder_keep_rows()));
-    return std::max<int64_t>(0, bound - int64_t{c.window - 1} * c.decoder_start());
+    const int64_t edge = bound / kBlockTokens * kBlockTokens;
+    return std::max<int64_t>(0, edge - int64_t{c.window - 1} * c.decoder_start());
   }
   // The first row to run again of the lost state of 1002 positions, of which 896 are stored.
   static int64_t ExactRebuild() {
@@ -135,7 +136,9 @@ class StoredCache : public EngineTest {
   MemoryFileSystem files_;
   FakeWallClock wall_clock_;
   Gate gate_;
-  uint16_t max_replay_gen_ = kAnyReplayGen;  // from the next Restart on
+  // From the next Restart on.
+  uint16_t max_replay_gen_ = kAnyReplayGen;
+  bool snapshots_ = false;
   std::unique_ptr<KvStore> store_;
 };
 
@@ -160,6 +163,28 @@ TEST_F(StoredCache, ARestartFindsThePromptOnDiskAndChangesNoBit) {
   EXPECT_EQ(s.store_loads, 1);
   EXPECT_EQ(s.hit_by_tier[static_cast<size_t>(CacheTier::kDisk)], 896);
   EXPECT_EQ(s.hit_by_tier[static_cast<size_t>(CacheTier::kDram)], 896);
+}
+
+TEST_F(StoredCache, AfterARestartOneExactReplayServesAllRepeatsOfAPrompt) {
+  snapshots_ = true;
+  Restart(ReplayMode::kExact);
+  const std::vector<int32_t> prompt = RandomPrompt(1000, 70);
+  const auto cold = Run(Request(prompt));
+  Restart(ReplayMode::kExact);
+  const auto first = Run(Request(prompt));
+  ExpectSameAnswer(*first, *cold);
+  EXPECT_EQ(first->Wait().counters.cached_tokens, ExactCached(896, 1000));
+  // The replay kept its windows at the last edge below the decoder rows.
+  const int64_t edge =
+      (1000 - model_->get()->config().decoder_keep_rows()) / kBlockTokens * kBlockTokens;
+  for (int i = 0; i < 2; ++i) {
+    const auto again = Run(Request(prompt));
+    ExpectSameAnswer(*again, *cold);
+    const RequestCounters c = again->Wait().counters;
+    ExpectIdentity(c);
+    EXPECT_EQ(c.cached_tokens, edge);
+    EXPECT_EQ(c.replayed_tokens, 896 - edge);
+  }
 }
 
 TEST_F(StoredCache, WhatIsStoredOfAPromptIsKnownBeforeItRuns) {

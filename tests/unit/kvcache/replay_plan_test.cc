@@ -56,6 +56,15 @@ TEST(ReplayPlan, ExactReplayReachesBackOneWindowPerEncoderLayer) {
   EXPECT_EQ(Plan(ReplayMode::kExact, 4096, 2432).first_row, 0);
 }
 
+// What it computes of the windows at that edge is kept for the next hit.
+TEST(ReplayPlan, ExactReplayIsWholeFromTheLastEdgeBelowTheDecoderRows) {
+  const ReplayPlan plan = Plan(ReplayMode::kExact, 10240, 10240, 0);
+  EXPECT_EQ(plan.whole_from, (10240 - 140) / 128 * 128);
+  EXPECT_EQ(plan.first_row, plan.whole_from - 2540);
+  EXPECT_EQ(plan.window_clamp, plan.first_row);
+  EXPECT_EQ(plan.cached_tokens, plan.first_row);
+}
+
 TEST(ReplayPlan, SnapshotRestartsAtItsEdge) {
   const ReplayInput input{.prompt_tokens = 10240,
                           .hit_tokens = 9984,
@@ -107,7 +116,7 @@ RC_GTEST_PROP(ReplayPlanProperty, CoversTheDecoderRowsAndAccountsForEveryToken, 
   RC_ASSERT(plan.window_clamp <= plan.first_row);
   RC_ASSERT(plan.first_row <= input.hit_tokens || input.hit_tokens == 0);
   RC_ASSERT(plan.cached_tokens + plan.replayed_tokens == input.hit_tokens);
-  RC_ASSERT(plan.replayed_tokens <= (mode == ReplayMode::kExact ? 2540 + 140 : 1024 + 140));
+  RC_ASSERT(plan.replayed_tokens <= (mode == ReplayMode::kExact ? 2540 + 127 + 140 : 1024 + 140));
   if (mode == ReplayMode::kExact)
     RC_ASSERT(plan.replay_gen == (input.hit_tokens > 0 ? input.hit_replay_gen : 0));
 }
