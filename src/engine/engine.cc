@@ -52,6 +52,18 @@ bool HoldsBlocksOf(const KvStore& store, const Model& model) {
 }
 
 }  // namespace
+// Whether a step should come of it by itself. A slow receiver, a load, and a hand-off that has yet
+// to let go of its blocks keep requests waiting through no fault of the engine.
+bool HasRunnable(const EngineState& state) {
+  if (!state.loading.empty() || !state.pins->none_out()) return false;
+  const auto runs = [](const Sequence* s) {
+    return !IsTerminal(s->state) && s->state != SequenceState::kParking &&
+           s->schedule.stalled_since_us == 0;
+  };
+  return state.queue.size() > 0 || std::any_of(state.active.begin(), state.active.end(), runs) ||
+         std::any_of(state.parked.begin(), state.parked.end(), runs);
+}
+
 
 // Lets credits of events that outlive the engine die in peace.
 class Engine::Waker final : public WakeUp {
@@ -91,7 +103,9 @@ Engine::Engine(Model* model, const EngineOptions& options, const Clock* clock,
       state_(model, options, clock, std::move(memory), grammars, store),
       executor_(model, options, clock),
       waker_(std::make_shared<Waker>(this)),
-      published_(state_.statistics) {
+      published_(state_.statistics),
+      watchdog_(clock,
+                [this](std::string_view cause, int64_t still_us) { ReportHang(cause, still_us); }) {
   state_.pins = std::make_shared<PinReturns>(waker_);
 }
 
@@ -118,6 +132,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   engine->LoadStepTimes();
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
   return engine;
+  engine->watchdog_.Start();
 }
 
 Engine::~Engine() {
@@ -305,9 +320,11 @@ void Engine::Loop() {
     }
     Publish();
     // One step ahead of the results: the next one is launched before this one is looked at.
+      flight_record_.Launch(*planned.job);
     if (num_launched_ >= max_launched || (num_launched_ > 0 && !launched)) {
-      Process(WaitForStep());
+      Process(executor_.Wait());
     } else if (num_launched_ == 0) {
+    watchdog_.NoteTurn(num_launched_ > 0 || HasRunnable(state_));
       SweepIdle(state_);
       const bool changes = planned.changed_memory || !state_.loading.empty();
       Sleep(changes ? kShortLook : kIdleLook);

@@ -5,7 +5,6 @@
 // the engine thread.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -30,6 +29,7 @@
 #include "engine/step_executor.h"
 #include "engine/store_statistics.h"
 #include "engine/store_watch.h"
+#include "engine/watchdog.h"
 #include "model/model.h"
 
 namespace deepinfer {
@@ -72,8 +72,8 @@ class Engine {
   EngineStatistics Statistics() const;
   // Of the persistent store, as of now.
   StoreStatistics Store() const;
-  // False while a step takes longer than the watchdog allows. Takes no lock.
-  bool healthy() const { return healthy_.load(std::memory_order_acquire); }
+  // False while it hangs (engine/watchdog.h). Takes no lock.
+  bool healthy() const { return watchdog_.healthy(); }
   bool draining() const;
 
  private:
@@ -111,7 +111,8 @@ class Engine {
 
   void Process(std::unique_ptr<StepJob> job);
   void ProcessItem(StepItem* item);
-  std::unique_ptr<StepJob> WaitForStep();
+  // On the watchdog's thread: what runs, what ran, and where the threads are.
+  void ReportHang(std::string_view cause, int64_t still_us) const;
   void RecordStep(const StepJob& job);
 
   // Ends a prompt whose answer runs elsewhere.
@@ -166,7 +167,7 @@ class Engine {
   bool woken_ = false;
   bool draining_ = false;
   bool profiling_ = false;
-  std::atomic<bool> healthy_{true};
+  Watchdog watchdog_;
   std::thread thread_;
 };
 

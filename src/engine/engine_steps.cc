@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/thread_stacks.h"
 #include "base/log.h"
 #include "engine/actions/action.h"
 #include "engine/actions/decode.h"
@@ -21,9 +22,12 @@ namespace deepinfer {
 
 namespace {
 
-// No step of a working machine takes this long.
-constexpr std::chrono::milliseconds kWatchdog{5000};
-constexpr size_t kStepsInReport = 20;
+// Of the record of an engine that hangs: lines that every collector of logs takes whole.
+constexpr size_t kStepsInLine = 50;
+// The threads that make a step (docs/architecture.md section 4), and how long one may take to tell
+// where it is.
+constexpr std::string_view kWorkingThreads[] = {"engine", "step", "compute"};
+constexpr std::chrono::milliseconds kStackLimit{200};
 // Weight of one step in the mean time of decode steps.
 constexpr double kSmoothing = 0.05;
 // Predictions for routers follow the step times slowly.
@@ -72,19 +76,26 @@ StepKind KindOf(const StepJob& job) {
 
 }  // namespace
 
-std::unique_ptr<StepJob> Engine::WaitForStep() {
-  while (true) {
-    std::unique_ptr<StepJob> job = executor_.Wait(kWatchdog);
-    healthy_.store(job != nullptr, std::memory_order_release);
-    if (job != nullptr) return job;
-    Log(LogLevel::kError, "engine.stalled",
-        {{"step", num_jobs_ - num_launched_},
-         {"last_steps", flight_record_.Describe(kStepsInReport)}});
+void Engine::ReportHang(std::string_view cause, int64_t still_us) const {
+  Log(LogLevel::kError, "engine.stalled",
+      {{"cause", cause},
+       {"still_ms", still_us / 1000},
+       {"launched", flight_record_.DescribeLaunched()}});
+  for (std::string& steps : flight_record_.DescribeLast(kStepsInLine)) {
+    Log(LogLevel::kError, "engine.last_steps", {{"steps", std::move(steps)}});
+  }
+  // Last, as they are the likeliest to hang too.
+  for (const ThreadStack& stack : CollectStacks(kWorkingThreads, kStackLimit)) {
+    Log(LogLevel::kError, "engine.stack",
+        {{"thread", stack.name},
+         {"thread_id", stack.thread_id},
+         {"frames", DescribeFrames(stack.frames)}});
   }
 }
 
 void Engine::Process(std::unique_ptr<StepJob> job) {
   --num_launched_;
+  watchdog_.NoteStep();
   const int64_t begin_us = clock_->NowUs();
   for (const Fork& fork : job->forks) {
     for (Sequence* s : {fork.leader, fork.branch}) {

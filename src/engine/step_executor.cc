@@ -57,7 +57,7 @@ void StepExecutor::Launch(std::unique_ptr<StepJob> job) {
   changed_.notify_all();
 }
 
-std::unique_ptr<StepJob> StepExecutor::Wait(std::chrono::milliseconds limit) {
+std::unique_ptr<StepJob> StepExecutor::Wait() {
   if (!asynchronous()) {
     std::unique_ptr<StepJob> job = std::move(launched_.front());
     launched_.pop_front();
@@ -65,7 +65,7 @@ std::unique_ptr<StepJob> StepExecutor::Wait(std::chrono::milliseconds limit) {
     return job;
   }
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_for(lock, limit, [this] { return !finished_.empty(); })) return nullptr;
+  changed_.wait(lock, [this] { return !finished_.empty(); });
   std::unique_ptr<StepJob> job = std::move(finished_.front());
   finished_.pop_front();
   return job;

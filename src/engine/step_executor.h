@@ -5,7 +5,6 @@
 // Thread rule: Launch and Wait on the engine thread. Owner: Engine.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -34,9 +33,8 @@ class StepExecutor {
   bool asynchronous() const { return thread_.joinable(); }
 
   void Launch(std::unique_ptr<StepJob> job);
-  // The earliest launched job once it has run; nullptr when that takes longer than the limit.
-  // Precondition: a job was launched and not waited for.
-  std::unique_ptr<StepJob> Wait(std::chrono::milliseconds limit);
+  // The earliest launched job once it has run. Precondition: a job was launched and not waited for.
+  std::unique_ptr<StepJob> Wait();
 
  private:
   void Loop();

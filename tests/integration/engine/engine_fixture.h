@@ -165,6 +165,10 @@ class EngineTest : public ::testing::Test {
       changed_.notify_all();
       WaitUntil(changed_, lock, "the release of the engine", [this] { return released_; });
     }
+    bool released() {
+      const std::lock_guard lock(mutex_);
+      return released_;
+    }
     void WaitUntilReached() {
       std::unique_lock lock(mutex_);
       WaitUntil(changed_, lock, "a running request", [this] { return reached_; });

@@ -2,10 +2,16 @@
 // destructor, refusals.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <array>
 #include <limits>
+#include <memory>
 #include <thread>
 
+#include "base/log.h"
+#include "base/thread_name.h"
+#include "engine/watchdog.h"
 #include "integration/engine/engine_fixture.h"
 
 namespace deepinfer {
@@ -357,6 +363,52 @@ TEST_F(Lifecycle, TimesAreMeasuredWithTheGivenClock) {
   EXPECT_EQ(c.queue_us, 0);
   EXPECT_EQ(c.prefill_us, 0);
   EXPECT_EQ(c.decode_us, 40);
+}
+
+TEST_F(Lifecycle, AStepThatDoesNotEndIsReportedWithWhatRunsAndTheEngineGoesOnAfterIt) {
+  const std::string thread = UseAsyncScheduling() ? "step" : "engine";
+  const auto held = std::make_shared<Latch>();
+  ::testing::internal::CaptureStderr();
+  InitLogging(LogLevel::kInfo, LogFormat::kText);
+  clock_.OnRead([held, thread] {
+    std::array<char, kMaxThreadName + 1> name{};
+    (void)pthread_getname_np(pthread_self(), name.data(), name.size());
+    if (name.data() == thread && !held->released()) held->Block();
+  });
+  TokenCollector out;
+  ASSERT_TRUE(engine_->Submit(Short("held"), out.Sink()).ok());
+  held->WaitUntilReached();
+  EXPECT_TRUE(engine_->healthy());
+  // The other thread of the engine may be about to note that it has work.
+  SpinUntil("the report of the hang", [this] {
+    clock_.Advance(Watchdog::kLimitUs / 10);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return !engine_->healthy();
+  });
+  held->Release();
+  EXPECT_EQ(out.Wait().finish, FinishReason::kLength);
+  SpinUntil("the end of the hang", [this] { return engine_->healthy(); });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  InitLogging(LogLevel::kInfo, LogFormat::kText);
+  const auto has = [&log](const std::string& what) { return log.find(what) != std::string::npos; };
+  EXPECT_TRUE(has("engine.stalled")) << log;
+  EXPECT_TRUE(has("engine.stack thread=" + thread)) << log;
+  EXPECT_TRUE(has("engine.goes_on")) << log;
+  EXPECT_TRUE(has("prompt of held from 0: 5 rows")) << log;
+}
+
+TEST_F(Lifecycle, ASinkThatHoldsTheEngineThreadIsAHang) {
+  TokenCollector running;
+  Latch latch;
+  SubmitBlocked("running", &running, &latch);
+  SpinUntil("the report of the hang", [this] {
+    clock_.Advance(Watchdog::kLimitUs / 10);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return !engine_->healthy();
+  });
+  latch.Release();
+  EXPECT_EQ(running.Wait().finish, FinishReason::kLength);
+  SpinUntil("the end of the hang", [this] { return engine_->healthy(); });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -84,7 +83,7 @@ class StepDriver {
     PlannedStep planned = PlanStep(state_);
     if (planned.job == nullptr) return;
     executor_.Launch(std::move(planned.job));
-    const std::unique_ptr<StepJob> job = executor_.Wait(std::chrono::seconds(10));
+    const std::unique_ptr<StepJob> job = executor_.Wait();
     for (const Fork& fork : job->forks) {
       --fork.leader->schedule.num_in_flight;
       --fork.branch->schedule.num_in_flight;
