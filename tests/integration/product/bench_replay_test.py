@@ -7,8 +7,9 @@ import xml.etree.ElementTree
 
 from support import run
 
-# Of the mean over all tokens; single tokens may be far off.
-LARGEST_MEAN_KL = 0.05
+# The bound of numerics.md §6 on the mean over all tokens, whose table stays below 0.007; these
+# questions come to 0.001 to 0.002. Single tokens may be far off.
+LARGEST_MEAN_KL = 0.01
 LEAST_EQUAL_ANSWERS = 0.6
 
 
