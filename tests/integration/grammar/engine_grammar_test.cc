@@ -275,6 +275,45 @@ TEST_F(EngineGrammarTest, ACancelledCompilationHoldsNothing) {
   EXPECT_EQ(Decode(Run(Request(Regex("ok")))->ids()), "ok");
 }
 
+TEST_F(EngineGrammarTest, ManyCompilationsDelayNoPlainRequestAndFailAlone) {
+  constexpr int kNumSlow = 100;
+  constexpr int kNumRefused = 100;
+  std::vector<std::unique_ptr<TokenCollector>> slow;
+  std::vector<std::unique_ptr<TokenCollector>> refused;
+  for (int i = 0; i < kNumSlow; ++i) {
+    const std::string limit = std::to_string(200 + i);
+    slow.push_back(Submit(
+        Request(Regex("((a{1," + limit + "}){1,200}){1,200}"), "slow " + std::to_string(i))));
+  }
+  // Behind them in the queue.
+  for (int i = 0; i < kNumRefused; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    refused.push_back(Submit(Request(
+        Schema(R"({"type":"object","properties":{")" + name + R"(":"bar"}})"), "refused " + name)));
+  }
+  for (int i = 0; i < 3; ++i) {
+    EngineRequest plain = Request(Schema("{}"), "plain " + std::to_string(i));
+    plain.grammar = nullptr;
+    plain.sampling.max_tokens = 60;
+    plain.sampling.ignore_eos = true;
+    EXPECT_EQ(Run(std::move(plain))->ids().size(), 60U);
+  }
+  EXPECT_GT(engine_->Statistics().pending, kNumRefused);
+
+  for (int i = 0; i < kNumSlow; ++i) engine_->Cancel("slow " + std::to_string(i));
+  for (const auto& out : slow) out->Wait();
+  for (int i = 0; i < kNumRefused; ++i) {
+    const TokenEvent& last = refused[static_cast<size_t>(i)]->Wait();
+    EXPECT_EQ(last.finish, FinishReason::kGrammarError);
+    EXPECT_TRUE(last.status.message().ends_with("/properties/p" + std::to_string(i) + "')"))
+        << last.status.ToString();
+  }
+  EXPECT_EQ(Decode(Run(Request(Regex("ok")))->ids()), "ok");
+  const GrammarPoolStats stats = bundle_->grammars->stats();
+  EXPECT_LE(stats.cached_bytes, GrammarPoolOptions{}.cache_bytes);
+  EXPECT_EQ(stats.num_waiting, 0);
+}
+
 TEST_F(EngineGrammarTest, ForcedIdsOutsideTheGrammarEndTheConstraint) {
   EngineRequest r = Request(Regex("[0-9]{4}"));
   std::vector<int32_t> ids;
