@@ -413,7 +413,7 @@ void Engine::CheckDeadlines(int64_t now_us) {
     Sequence* s = state_.Find(d.sequence_id);
     if (s == nullptr || IsTerminal(s->state)) continue;
     const bool waits = s->state == SequenceState::kQueued || s->state == SequenceState::kPending ||
-                       s->state == SequenceState::kLoading;
+                       (s->state == SequenceState::kLoading && !s->resumes());
     if (d.kind == DeadlineKind::kQueue) {
       if (waits)
         FinishEarly(*s, FinishReason::kQueueTimeout,

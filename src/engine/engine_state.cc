@@ -250,7 +250,8 @@ Status CheckInvariants(const EngineState& state) {
     if (s->launched - s->unsure < s->computed)
       return Internal("rows were processed before their launch");
     if (s->num_generated > 0 && s->rebuild_end == 0 && s->computed < s->prompt_len &&
-        s->state != SequenceState::kPrefilling && s->state != SequenceState::kParked) {
+        s->state != SequenceState::kPrefilling && s->state != SequenceState::kParked &&
+        s->state != SequenceState::kLoading) {
       return Internal("a sequence decodes before its prompt is computed");
     }
   }

@@ -124,6 +124,7 @@ struct SequenceLoad {
   int32_t num_expected = 0;             // blocks that the store is about to hold,
   int64_t expected_until_us = 0;        // and how long that is waited for
   MissReason miss = MissReason::kNone;  // of the first block it did not get
+  bool was_tried = false;               // for the memory that it waits for
 };
 
 struct SequenceSchedule {
@@ -131,7 +132,8 @@ struct SequenceSchedule {
   int64_t started_us = 0;
   int64_t prefilled_us = 0;
   int64_t blocks_charged_us = 0;  // until when its blocks are counted; 0: it holds none
-  int64_t last_parked_us = INT64_MIN / 2;
+  static constexpr int64_t kNeverUs = INT64_MIN / 2;
+  int64_t last_parked_us = kNeverUs;
   int64_t stalled_since_us = 0;  // its receiver does not keep up; 0: it does
   int32_t skipped_steps = 0;
   int64_t skipped_since_us = 0;
@@ -218,6 +220,9 @@ struct Sequence {
   int32_t reached() const { return std::max(computed, rebuild_end); }
   // While it waits for its memory: another engine began it and decided tokens.
   bool taken_over() const { return num_generated > 0; }
+  bool was_parked() const { return schedule.last_parked_us != SequenceSchedule::kNeverUs; }
+  // Without its state it goes on from rows that run again, not from its prompt.
+  bool resumes() const { return taken_over() || was_parked(); }
   // One past the last row of the prompt that runs here.
   int32_t prompt_end() const {
     return request.hand_off == HandOffProfile::kTail ? cache.decoder_origin : prompt_len;

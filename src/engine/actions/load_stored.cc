@@ -28,12 +28,12 @@ enum class Begun : uint8_t { kNothing, kWaits, kStarted };
 
 // Keys of the blocks that the sequence can use.
 std::span<const BlockKey> UsefulKeys(const Sequence& s) {
-  if (!s.taken_over()) return PromptKeys(s);
+  if (!s.resumes()) return PromptKeys(s);
   return {s.cache.chain.keys().data(), static_cast<size_t>(s.cache.num_published)};
 }
 
 uint16_t AcceptedGen(const EngineState& state, const Sequence& s) {
-  return s.taken_over() ? MaxGenOfParked(s) : MaxReplayGen(state);
+  return s.resumes() ? MaxGenOfParked(s) : MaxReplayGen(state);
 }
 
 // Rows [first, end) that are left to run after a hit of so many blocks, without window state in
@@ -43,10 +43,10 @@ struct RowsLeft {
 };
 
 RowsLeft LeftAfter(const EngineState& state, const Sequence& s, int64_t num_blocks) {
-  if (s.taken_over()) {
+  if (s.resumes()) {
     const RebuildRows rows =
         RowsToRebuild(state, s, static_cast<int32_t>(num_blocks) * kBlockTokens);
-    return {rows.first_row, s.computed, rows.decoder_from};
+    return {rows.first_row, s.reached(), rows.decoder_from};
   }
   ReplayInput input;
   input.prompt_tokens = s.prompt_len;
@@ -76,7 +76,7 @@ MissReason Judge(const EngineState& state, const Sequence& s, int64_t in_memory,
   input.min_wait_us = state.options.min_load_wait_us;
   input.load_us = state.load_time.PredictUs(stored * kBlockTokens, now_us);
   input.saved_us = static_cast<double>(PredictUs(state, without) - with_us);
-  if (s.request.first_token_deadline_us != 0) {
+  if (s.request.first_token_deadline_us != 0 && s.num_generated == 0) {
     input.slack_us = s.request.first_token_deadline_us - now_us - with_us;
   }
   const LoadChoice choice = ChooseLoad(input);
@@ -184,8 +184,11 @@ void NoteLoad(EngineState& state, Sequence& s) {
   const bool is_late = load.handle->failure() == MissReason::kDeadline;
   const int64_t ended_us = is_late ? now_us : load.handle->last_arrival_us();
   const int64_t elapsed_us = std::max<int64_t>(0, ended_us - load.began_us);
-  s.counters.load_after_us = load.began_us - s.schedule.submitted_us;
-  s.counters.load_us += elapsed_us;
+  // Those of the first token.
+  if (!s.was_parked()) {
+    s.counters.load_after_us = load.began_us - s.schedule.submitted_us;
+    s.counters.load_us += elapsed_us;
+  }
   s.counters.disk_read_bytes += load.num_loaded * state.memory->layout().block_bytes;
   state.statistics.store_load_seconds.Observe(static_cast<double>(elapsed_us) * 1e-6);
   state.statistics.store_loads_partial += load.num_loaded < load.num_wanted;
@@ -194,9 +197,9 @@ void NoteLoad(EngineState& state, Sequence& s) {
   if (blocks > 0) state.load_time.Observe(int64_t{blocks} * kBlockTokens, elapsed_us, now_us);
 }
 
-// A new request waits for its turn, one that was begun elsewhere for its memory.
+// A new request waits for its turn, one that has begun for its memory.
 void Line(EngineState& state, Sequence& s) {
-  if (!s.taken_over()) return Enqueue(state, s);
+  if (!s.resumes()) return Enqueue(state, s);
   s.state = SequenceState::kParked;
   state.parked.push_back(&s);
 }
@@ -210,10 +213,22 @@ void StopWaiting(EngineState& state, Sequence& s) {
 
 void BeginWaiting(EngineState& state, Sequence& s) {
   SequenceLoad& load = s.load;
+  load.was_tried = true;
   if (load.num_expected > 0) load.expected_until_us = state.clock->NowUs() + kExpectUs;
   if (Begin(state, s) == Begun::kNothing) return Line(state, s);
   s.state = SequenceState::kLoading;
   state.loading.push_back(&s);
+}
+
+bool BeginReload(EngineState& state, Sequence& s) {
+  if (s.load.was_tried) return false;
+  s.load = SequenceLoad();
+  s.load.was_tried = true;
+  if (Begin(state, s) == Begun::kNothing) return false;
+  std::erase(state.parked, &s);
+  s.state = SequenceState::kLoading;
+  state.loading.push_back(&s);
+  return true;
 }
 
 void PollLoads(EngineState& state) {

@@ -31,6 +31,7 @@ void Park(EngineState& state, Sequence& s) {
   ReleaseMemory(state, s);
   if (s.request.state_sink != nullptr) s.request.state_sink->OnParked();
   s.launched = s.computed;
+  s.load.was_tried = false;
   s.state = SequenceState::kParked;
   state.parked.push_back(&s);
   ++state.statistics.parks;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "engine/actions/load_stored.h"
 #include "engine/state_image.h"
 
 namespace deepinfer {
@@ -128,8 +129,9 @@ bool Resume(EngineState& state, Sequence& s) {
   const HitProbe probe = ProbeParked(state, s);
   const int64_t missing = KvLayout::NumBlocks(s.image_positions()) - probe.hit_blocks;
   if (memory.blocks().available() - probe.hit_idle < missing) return false;
-  s.cache.slot = memory.AcquireCleanSlot();
   auto image = memory.swa().TakeParkImage(std::to_string(s.id), state.clock->NowUs());
+  if (!image.has_value() && BeginReload(state, s)) return false;
+  s.cache.slot = memory.AcquireCleanSlot();
   if (image.has_value()) {
     const auto slot_bytes = static_cast<size_t>(memory.layout().slot_bytes);
     std::memcpy(memory.Slot(s.cache.slot), image->data(), slot_bytes);

@@ -23,7 +23,8 @@ struct RebuildRows {
 RebuildRows RowsToRebuild(const EngineState& state, const Sequence& s, int32_t hit);
 
 // Takes slot and blocks. With its image the sequence continues where it was; without, it is set
-// back to the first row that must run again. False when memory does not suffice now.
+// back to the first row that must run again. False when memory does not suffice now, or when its
+// blocks come from the store first.
 bool Resume(EngineState& state, Sequence& s);
 
 }  // namespace deepinfer

@@ -77,6 +77,7 @@ class StoredCache : public EngineTest {
     e.swa_snapshots = snapshots_;
     e.max_model_len = 2048;
     e.async_scheduling = UseAsyncScheduling();
+    if (adjust_) adjust_(&e);
     auto engine = Engine::Create(model_->get(), e, &clock_, nullptr, store_.get());
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     engine_ = *std::move(engine);
@@ -139,6 +140,7 @@ class StoredCache : public EngineTest {
   // From the next Restart on.
   uint16_t max_replay_gen_ = kAnyReplayGen;
   bool snapshots_ = false;
+  std::function<void(EngineOptions*)> adjust_;
   std::unique_ptr<KvStore> store_;
 };
 
@@ -466,6 +468,66 @@ TEST_F(StoredTakeOver, CancelEndsTheWait) {
   SpinUntil("the end", [&] { return cancelled.load(); });
   gate_.Open();
   files_.set_fault({});
+}
+
+// Sequences that take turns, whose images and blocks are gone when they come back.
+class StoredParking : public StoredCache {
+ protected:
+  static constexpr int64_t kNumRequests = 4;
+
+  static std::vector<EngineRequest> Crowd() {
+    std::vector<EngineRequest> crowd;
+    for (uint32_t i = 0; i < kNumRequests; ++i) {
+      crowd.push_back(StrictRequest(RandomPrompt(900, 95 + i), 260, i, std::to_string(i)));
+    }
+    return crowd;
+  }
+  // What they answer with room for all of them; then everything they wrote is on disk, and there is
+  // room for two of the four prompts and little of their answers.
+  void RunAloneAndRestart() {
+    for (EngineRequest& request : Crowd()) alone_.push_back(Run(std::move(request)));
+    adjust_ = [](EngineOptions* o) {
+      o->kv_cache_tokens = 18 * 128;
+      o->max_model_len = 1200;
+      o->max_num_seqs = kNumRequests;
+      o->swa_pool_bytes = 0;
+    };
+    Restart(ReplayMode::kExact);
+  }
+  void ExpectSameAnswers() {
+    const auto together = RunTogether(Crowd());
+    for (size_t i = 0; i < alone_.size(); ++i) {
+      ExpectSameAnswer(*together[i], *alone_[i], "request " + std::to_string(i));
+      EXPECT_FALSE(together[i]->Wait().counters.approximate_resume);
+      ExpectIdentity(together[i]->Wait().counters);
+    }
+  }
+
+  std::vector<std::unique_ptr<TokenCollector>> alone_;
+};
+
+TEST_F(StoredParking, WhatWasReclaimedMeanwhileComesFromTheStore) {
+  RunAloneAndRestart();
+  ExpectSameAnswers();
+  const EngineStatistics s = engine_->Statistics();
+  EXPECT_GT(s.resumes_rebuilt, 0);
+  EXPECT_EQ(s.resumes_from_image, 0);
+  // One for each prompt, and those of the sequences that came back.
+  EXPECT_GT(s.store_loads, kNumRequests);
+}
+
+TEST_F(StoredParking, WhatTheStoreFailsToGiveRunsAgain) {
+  RunAloneAndRestart();
+  std::atomic<int64_t> failed{0};
+  files_.set_fault([&](const std::string& operation, const std::string& path) {
+    const bool is_segment = path.find("/seg-") != std::string::npos;
+    if (operation != "read" || !is_segment || engine_->Statistics().parks == 0) return OkStatus();
+    ++failed;
+    return Unavailable("input/output error");
+  });
+  ExpectSameAnswers();
+  files_.set_fault({});
+  EXPECT_GT(failed, 0);
 }
 
 TEST_F(StoredCache, AStalledDiskIsGivenUpAtTheDeadlineAndItsPrefixKept) {
