@@ -148,7 +148,7 @@ void ForEachValue(S& s, F f) {
   for (auto& v : s.queued_by_class) f(v);
   f(s.undelivered_events), f(s.step_max_context), f(s.attended_tokens), f(s.kiloflops);
   f(s.attention_kiloflops), f(s.expert_load_milli), f(s.flops_per_second), f(s.peak_flops);
-  f(s.unclaimed_ns), f(s.accounted_us);
+  f(s.unclaimed_ns), f(s.accounted_us), f(s.invariant_breaches);
 }
 
 template <typename S, typename F>

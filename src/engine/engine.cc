@@ -13,6 +13,7 @@
 #include "engine/actions/load_stored.h"
 #include "engine/actions/park.h"
 #include "engine/actions/take_over.h"
+#include "engine/invariants.h"
 #include "engine/kv_namespace.h"
 #include "engine/planning.h"
 #include "engine/speculation.h"
@@ -51,7 +52,6 @@ bool HoldsBlocksOf(const KvStore& store, const Model& model) {
          stored.sections == own.sections && stored.payload_bytes() == model.layout().block_bytes;
 }
 
-}  // namespace
 // Whether a step should come of it by itself. A slow receiver, a load, and a hand-off that has yet
 // to let go of its blocks keep requests waiting through no fault of the engine.
 bool HasRunnable(const EngineState& state) {
@@ -64,6 +64,7 @@ bool HasRunnable(const EngineState& state) {
          std::any_of(state.parked.begin(), state.parked.end(), runs);
 }
 
+}  // namespace
 
 // Lets credits of events that outlive the engine die in peace.
 class Engine::Waker final : public WakeUp {
@@ -131,8 +132,8 @@ Result<std::unique_ptr<Engine>> Engine::Create(Model* model, const EngineOptions
   std::unique_ptr<Engine> engine(new Engine(model, o, clock, std::move(memory), grammars, store));
   engine->LoadStepTimes();
   engine->thread_ = std::thread([e = engine.get()] { e->Loop(); });
-  return engine;
   engine->watchdog_.Start();
+  return engine;
 }
 
 Engine::~Engine() {
@@ -184,6 +185,9 @@ Status Engine::Submit(EngineRequest request, TokenSink sink) {
   auto sequence = std::make_unique<Sequence>(std::move(request), std::move(sink), origin);
   sequence->cache.chain.Extend(sequence->request.prompt_ids, {});
   sequence->schedule.submitted_us = now_us;
+  if (const auto& resume = sequence->request.resume) {
+    sequence->num_emitted = static_cast<int32_t>(resume->ids.size());
+  }
   sequence->window = std::make_shared<DeliveryWindow>(waker_);
   if (const auto& grammar = sequence->request.grammar; grammar != nullptr) {
     sequence->grammar.ticket = grammars_->Compile(grammar->source);
@@ -316,15 +320,15 @@ void Engine::Loop() {
       planned.job->launched_us = clock_->NowUs();
       if (num_launched_ == 0) NoteBusy();
       ++num_launched_;
+      flight_record_.Launch(*planned.job);
       executor_.Launch(std::move(planned.job));
     }
     Publish();
+    watchdog_.NoteTurn(num_launched_ > 0 || HasRunnable(state_));
     // One step ahead of the results: the next one is launched before this one is looked at.
-      flight_record_.Launch(*planned.job);
     if (num_launched_ >= max_launched || (num_launched_ > 0 && !launched)) {
       Process(executor_.Wait());
     } else if (num_launched_ == 0) {
-    watchdog_.NoteTurn(num_launched_ > 0 || HasRunnable(state_));
       SweepIdle(state_);
       const bool changes = planned.changed_memory || !state_.loading.empty();
       Sleep(changes ? kShortLook : kIdleLook);

@@ -235,49 +235,4 @@ void ReleaseMemory(EngineState& state, Sequence& s) {
   s.schedule.blocks_charged_us = 0;
 }
 
-Status CheckInvariants(const EngineState& state) {
-  const KvMemory& memory = *state.memory;
-  int64_t references = 0, slots = 0, in_flight = 0;
-  std::vector<int32_t> lent;
-  for (const auto& [id, s] : state.sequences) {
-    references += s->cache.num_blocks + static_cast<int64_t>(s->load.held.size());
-    slots += s->holds_slot();
-    in_flight += s->schedule.num_in_flight;
-    if (s->holds_slot()) lent.push_back(s->cache.slot);
-    for (int32_t i = 0; i < s->cache.num_blocks; ++i) {
-      if (s->device.block_table[static_cast<size_t>(i)] == 0) return Internal("block 0 is lent");
-    }
-    if (s->launched - s->unsure < s->computed)
-      return Internal("rows were processed before their launch");
-    if (s->num_generated > 0 && s->rebuild_end == 0 && s->computed < s->prompt_len &&
-        s->state != SequenceState::kPrefilling && s->state != SequenceState::kParked &&
-        s->state != SequenceState::kLoading) {
-      return Internal("a sequence decodes before its prompt is computed");
-    }
-  }
-  const BlockPoolStats& blocks = memory.blocks().stats();
-  if (blocks.refs_taken - blocks.refs_released != references) {
-    return Internal("block references differ from the entries of block tables");
-  }
-  if (memory.slots().acquired() - memory.slots().released() != slots) {
-    return Internal("lent slots differ from the sequences that hold one");
-  }
-  std::sort(lent.begin(), lent.end());
-  if (std::adjacent_find(lent.begin(), lent.end()) != lent.end()) {
-    return Internal("two sequences hold one slot");
-  }
-  if (state.sequences.empty() && in_flight != 0) return Internal("rows are in flight for nobody");
-  return OkStatus();
-}
-
-void SweepIdle(EngineState& state) {
-  if (state.swept || !state.sequences.empty() || !state.pins->none_out()) return;
-  state.swept = true;
-  const Status breach = CheckInvariants(state);
-  if (!breach.ok()) Log(LogLevel::kError, "engine.invariant", {{"status", breach}});
-#ifdef DEEPINFER_TEST_HOOKS
-  DI_CHECK(breach.ok());
-#endif
-}
-
 }  // namespace deepinfer

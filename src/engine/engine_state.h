@@ -108,10 +108,4 @@ void PublishBlocks(EngineState& state, Sequence& s);
 // Gives back slot and blocks. Precondition: no rows in flight.
 void ReleaseMemory(EngineState& state, Sequence& s);
 
-// What must hold between steps (architecture.md §8); internal with the first breach.
-Status CheckInvariants(const EngineState& state);
-// Without sequences, once after the last of them: whether anything is still held. A breach is
-// logged.
-void SweepIdle(EngineState& state);
-
 }  // namespace deepinfer

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
-#include "base/thread_stacks.h"
 #include "base/log.h"
+#include "base/thread_stacks.h"
 #include "engine/actions/action.h"
 #include "engine/actions/decode.h"
 #include "engine/actions/export_state.h"
@@ -15,6 +14,7 @@
 #include "engine/actions/prefill.h"
 #include "engine/ending.h"
 #include "engine/engine.h"
+#include "engine/invariants.h"
 #include "engine/speculation.h"
 #include "engine/step_charges.h"
 
@@ -103,6 +103,7 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
       if (IsTerminal(s->state)) Forget(*s);
     }
   }
+  if constexpr (kChecksEveryStep) ReportBreach(state_, CheckRows(state_, *job));
   ObserveStepDrafts(state_, job.get());
   ChargeStep(state_, *job);
   // Who has got its last token finds the step counted that made it.
@@ -111,11 +112,7 @@ void Engine::Process(std::unique_ptr<StepJob> job) {
   const int64_t end_us = clock_->NowUs();
   state_.statistics.host_us += end_us - begin_us;
   profiler_.Add(*job, begin_us, end_us);
-#ifdef DEEPINFER_TEST_HOOKS
-  const Status breach = CheckInvariants(state_);
-  if (!breach.ok()) Log(LogLevel::kError, "engine.invariant", {{"status", breach}});
-  DI_CHECK(breach.ok());
-#endif
+  CheckStep(state_);
 }
 
 void Engine::ProcessItem(StepItem* item) {
@@ -210,6 +207,12 @@ void Engine::Deliver(Sequence& s, TokenEvent event) {
   event.origin = {s.cache.first_row, s.cache.first_floor, s.cache.replay_gen};
   if (event.finish != FinishReason::kNone) {
     event.start_index = s.num_generated - static_cast<int32_t>(event.ids.size());
+  }
+  if (!event.ids.empty()) {
+    if (event.start_index != s.num_emitted) {
+      ReportBreach(state_, Internal(s.request.request_id + ": tokens are left out or come twice"));
+    }
+    s.num_emitted = event.start_index + static_cast<int32_t>(event.ids.size());
   }
   event.credit = s.window->Take();
   s.sink(std::move(event));

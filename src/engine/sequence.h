@@ -194,6 +194,7 @@ struct Sequence {
   int32_t counted = 0;      // positions of the prompt that its counters cover
   std::vector<TokenLogprobs> prompt_logprobs;
   int32_t num_generated = 0;
+  int32_t num_emitted = 0;  // of these, the ones its receiver got or had from another engine
   RequestCounters counters;
 
   std::vector<int64_t> branches;  // sequences that wait for this prompt

@@ -142,6 +142,7 @@ struct EngineStatistics {
   int64_t resumes_rebuilt = 0;
   int64_t started = 0;  // requests that left the queue for their first step
   int64_t cancels = 0;
+  int64_t invariant_breaches = 0;  // engine/invariants.h
   int64_t blocks_evicted = 0;
   // acquired - released is 0 when idle.
   int64_t blocks_acquired = 0;

@@ -1,5 +1,7 @@
 #include "kvcache/block_pool.h"
 
+#include <string>
+
 #include "base/check.h"
 
 namespace deepinfer {
@@ -142,6 +144,44 @@ int64_t BlockPool::DropIdle() {
   const int64_t dropped = stats_.idle;
   while (oldest_ != 0) Erase(BlockKey(At(oldest_).key));
   return dropped;
+}
+
+namespace {
+
+bool MayHave(BlockState state, int32_t holders) {
+  const bool is_held = state != BlockState::kFree && state != BlockState::kIdle;
+  return is_held == (holders > 0);
+}
+
+}  // namespace
+
+Status BlockPool::Check() const {
+  int64_t free = 0, idle = 0, refs = 0, pins = 0, indexed = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    const auto breach = [i](const char* what) {
+      return Internal("block " + std::to_string(i) + ": " + what);
+    };
+    if (block.refs < 0 || block.pins < 0) return breach("it was given back too often");
+    if (!MayHave(block.state, block.refs + block.pins)) return breach("its state is not its use");
+    const bool in_index = block.state == BlockState::kAttached || block.state == BlockState::kIdle;
+    if (in_index && Find(block.key) != static_cast<int32_t>(i)) return breach("not in the index");
+    refs += block.refs;
+    pins += block.pins;
+    indexed += in_index;
+    idle += block.state == BlockState::kIdle;
+    free += block.state == BlockState::kFree;
+  }
+  // Block 0 is never lent.
+  if (blocks_[0].state != BlockState::kFree) return Internal("block 0 is in use");
+  if (free - 1 != stats_.free || stats_.free != static_cast<int64_t>(free_.size())) {
+    return Internal("the free list is not the free blocks");
+  }
+  if (idle != stats_.idle) return Internal("the count of idle blocks is wrong");
+  if (indexed != static_cast<int64_t>(index_.size())) return Internal("the index names others");
+  if (refs != stats_.refs_taken - stats_.refs_released) return Internal("references got lost");
+  if (pins != stats_.pins_taken - stats_.pins_released) return Internal("pins got lost");
+  return OkStatus();
 }
 
 void BlockPool::Attach(int32_t index) {

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/status.h"
 #include "kvcache/keys.h"
 
 namespace deepinfer {
@@ -80,6 +81,10 @@ class BlockPool {
   bool Erase(const BlockKey& key);
   // Takes every unreferenced block out of the index; the number of blocks freed.
   int64_t DropIdle();
+
+  // Whether lists, index, states and totals agree; internal with the first thing that does not.
+  // Looks at every block.
+  Status Check() const;
 
   BlockState state(int32_t block) const { return At(block).state; }
   int32_t num_refs(int32_t block) const { return At(block).refs; }

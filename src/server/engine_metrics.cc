@@ -125,6 +125,8 @@ constexpr Row kCounters[] = {
     {"attention_flops_total", "Of these, attention cores and index scans.",
      Kilo<&Stats::attention_kiloflops>},
     {"cancels_total", "Requests cancelled while they lived.", Count<&Stats::cancels, Stats>},
+    {"invariant_breaches_total", "Contradictions that the engine found in its own state.",
+     Count<&Stats::invariant_breaches, Stats>},
     {"cached_tokens_total", "Cached prompt tokens by tier.",
      CountAt<&Stats::cached_by_tier, 0, Stats>, "tier", "device"},
     {"cached_tokens_total", "Cached prompt tokens by tier.",

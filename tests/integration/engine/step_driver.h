@@ -21,6 +21,7 @@
 #include "engine/actions/park.h"
 #include "engine/actions/prefill.h"
 #include "engine/engine_state.h"
+#include "engine/invariants.h"
 #include "engine/planning.h"
 #include "engine/step_executor.h"
 #include "support/fake_clock.h"
@@ -88,8 +89,10 @@ class StepDriver {
       --fork.leader->schedule.num_in_flight;
       --fork.branch->schedule.num_in_flight;
     }
+    const Status rows = CheckRows(state_, *job);
+    ASSERT_TRUE(rows.ok()) << rows.ToString();
     for (StepItem& item : job->items) Process(&item);
-    const Status breach = CheckInvariants(state_);
+    const Status breach = CheckState(state_);
     ASSERT_TRUE(breach.ok()) << breach.ToString();
   }
 

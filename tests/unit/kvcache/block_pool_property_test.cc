@@ -111,6 +111,8 @@ void ExpectEqual(const BlockPool& pool, const Model& model, int64_t capacity) {
   RC_ASSERT(pool.stats().free == model.num_free());
   RC_ASSERT(pool.stats().idle == static_cast<int64_t>(model.idle().size()));
   RC_ASSERT(pool.available() == model.num_free() + static_cast<int64_t>(model.idle().size()));
+  const Status breach = pool.Check();
+  if (!breach.ok()) RC_FAIL(breach.ToString());
   for (int32_t index = 1; index <= capacity; ++index) {
     const auto it = model.blocks().find(index);
     if (it == model.blocks().end()) {
