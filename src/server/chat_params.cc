@@ -243,6 +243,7 @@ Refusal ConvertStop(const ChatBody& body, const ChatRequestOptions& options, Cha
   }
   request->parsing.stop_sequences = body.stop;
   request->parsing.include_stop_in_output = body.include_stop_str_in_output.value_or(false);
+  request->parsing.num_tokens_without_stop = body.min_tokens.value_or(0);
   return std::nullopt;
 }
 

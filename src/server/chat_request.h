@@ -123,6 +123,7 @@ struct ParsingSettings {
   OutputStart start = OutputStart::kContentStart;
   std::vector<std::string> stop_sequences;
   bool include_stop_in_output = false;
+  int64_t num_tokens_without_stop = 0;  // stop sequences end nothing before that many tokens
 };
 
 struct StreamSettings {

@@ -50,6 +50,7 @@ ParserSettings MakeParserSettings(const ParsingSettings& parsing, const SpecialT
   settings.parse_json_output = parsing.parse_json_output;
   settings.stop_strings = parsing.stop_sequences;
   settings.include_stop_string = parsing.include_stop_in_output;
+  settings.num_tokens_without_stop = parsing.num_tokens_without_stop;
   settings.think_end_id = special.think_end;
   settings.dsml_id = special.dsml;
   return settings;

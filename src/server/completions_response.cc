@@ -20,6 +20,7 @@ struct CompletionsResponse::Impl {
     parser.start = ParserStart::kContentContinuation;  // nothing is trimmed
     parser.stop_strings = options.stop_strings;
     parser.include_stop_string = options.include_stop_string;
+    parser.num_tokens_without_stop = options.num_tokens_without_stop;
     for (const std::vector<int32_t>& prompt : options.prompts) {
       for (int32_t j = 0; j < options.choices_per_prompt; ++j) {
         choices.emplace_back(

@@ -37,6 +37,7 @@ struct CompletionsResponseOptions {
   int32_t eos_token_id = 1;
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
+  int64_t num_tokens_without_stop = 0;  // as in ParserSettings
 };
 
 class CompletionsResponse {

@@ -111,6 +111,7 @@ CompletionsResponseOptions MakeResponseOptions(const ServerState& state, const S
   options.return_token_ids = common.return_token_ids;
   options.stop_strings = common.parsing.stop_sequences;
   options.include_stop_string = common.parsing.include_stop_in_output;
+  options.num_tokens_without_stop = common.parsing.num_tokens_without_stop;
   return options;
 }
 

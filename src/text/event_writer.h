@@ -17,6 +17,9 @@ namespace deepinfer {
 
 class EventWriter final : public ToolCallSink {
  public:
+  // Events name their tokens; otherwise they name none.
+  void TrackTokens() { track_tokens_ = true; }
+
   // Events go to `out` until the next call. `out` is empty when the caller took the last batch.
   void Begin(std::vector<OutputEvent>* out) {
     out_ = out;
@@ -30,7 +33,7 @@ class EventWriter final : public ToolCallSink {
     event->text += piece.bytes;
     int64_t* next =
         kind == OutputEventKind::kReasoning ? &next_reasoning_token_ : &next_content_token_;
-    if (piece.first_token < 0) return;
+    if (!track_tokens_ || piece.first_token < 0) return;
     for (int64_t t = std::max(*next, piece.first_token); t <= piece.last_token; ++t) {
       event->tokens.push_back(t);
     }
@@ -74,6 +77,7 @@ class EventWriter final : public ToolCallSink {
   int64_t next_reasoning_token_ = 0;
   int64_t next_content_token_ = 0;
   int32_t num_calls_ = 0;
+  bool track_tokens_ = false;
   bool showed_life_ = false;
 };
 

@@ -184,7 +184,10 @@ void OutputParser::Impl::Content(const TextPiece& piece) {
     JsonOrText(piece);
     return;
   }
-  const StopMatcher::Advance advance = stops.Push(piece.bytes);
+  // Text from no token is as good as late.
+  const bool may_stop =
+      piece.last_token < 0 || piece.last_token >= settings.num_tokens_without_stop;
+  const StopMatcher::Advance advance = stops.Push(piece.bytes, may_stop);
   stop_held.Append(piece.Sub(0, advance.num_read_bytes));
   stop_held.Release(advance.num_released_bytes,
                     [this](const TextPiece& released) { JsonOrText(released); });
@@ -242,6 +245,8 @@ OutputParser::OutputParser(ParserSettings settings)
 OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 OutputParser& OutputParser::operator=(OutputParser&&) noexcept = default;
+
+void OutputParser::TrackTokens() { impl_->writer.TrackTokens(); }
 
 void OutputParser::PushToken(int32_t id, std::string_view text, int64_t first_token,
                              int64_t last_token, std::vector<OutputEvent>* out) {

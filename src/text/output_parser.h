@@ -27,8 +27,9 @@ struct ParserSettings {
   bool starts_in_tool_calls = false;  // the prompt already opened the calls block
   bool parse_json_output = false;     // keep only the JSON of the answer (encoding.md §17)
   std::vector<std::string> stop_strings;
-  bool include_stop_string = false;  // the matched string stays in the answer
-  int32_t think_end_id = -1;         // -1: not recognised by id
+  bool include_stop_string = false;     // the matched string stays in the answer
+  int64_t num_tokens_without_stop = 0;  // no stop string ends in the text of that many tokens
+  int32_t think_end_id = -1;            // -1: not recognised by id
   int32_t dsml_id = -1;
 };
 
@@ -39,10 +40,13 @@ class OutputParser {
   OutputParser(OutputParser&&) noexcept;
   OutputParser& operator=(OutputParser&&) noexcept;
 
+  // Reports in OutputEvent::tokens which tokens each text came from. Call before the first push.
+  void TrackTokens();
+
   // One token and the text that became complete with it (whole code points; may be empty).
-  // Markers are recognised by id only. Tokens [first_token, last_token] share the text: a code
-  // point split over tokens belongs to all of them. Appends to `out`, joining its last event with
-  // the next one of the same kind and call.
+  // Markers are recognised by id only. Tokens, counted from 0, [first_token, last_token] share the
+  // text: a code point split over tokens belongs to all of them. Appends to `out`, joining its last
+  // event with the next one of the same kind and call.
   void PushToken(int32_t id, std::string_view text, int64_t first_token, int64_t last_token,
                  std::vector<OutputEvent>* out);
 

@@ -19,11 +19,7 @@ size_t OutputPipeline::Push(std::span<const int32_t> ids, std::vector<OutputEven
 void OutputPipeline::PushOne(int32_t id, std::vector<OutputEvent>* out) {
   const int64_t index = counts_.taken++;
   const std::string text = detokenizer_.Push(id);
-  if (track_tokens_) {
-    parser_.PushToken(id, text, first_pending_token_, index, out);
-  } else {
-    parser_.PushToken(id, text, -1, -1, out);
-  }
+  parser_.PushToken(id, text, first_pending_token_, index, out);
   // Whatever the detokenizer still holds came from this token alone once older bytes went out.
   if (detokenizer_.num_pending_bytes() == 0) {
     first_pending_token_ = index + 1;

@@ -30,7 +30,7 @@ class OutputPipeline {
   OutputPipeline(const Tokenizer& tokenizer, ParserSettings settings);
 
   // Reports in OutputEvent::tokens which tokens each text came from. Call before the first Push.
-  void TrackTokens() { track_tokens_ = true; }
+  void TrackTokens() { parser_.TrackTokens(); }
 
   // Takes one step's ids, without the end token, and appends events to `out` (neighbours of one
   // kind joined). Returns the number of ids taken: fewer than given when a stop string completed;
@@ -63,7 +63,6 @@ class OutputPipeline {
   TokenCounts counts_;
   std::string stop_string_;
   int64_t first_pending_token_ = 0;  // oldest token whose bytes the detokenizer still holds
-  bool track_tokens_ = false;
   bool finished_ = false;
 };
 

@@ -53,8 +53,11 @@ void StopPatterns::LinkFailures() {
   while (!queue.empty()) {
     const int32_t node = queue.front();
     queue.pop_front();
-    // Breadth first: the failure node is shallower, so its own pattern is final already.
+    // Breadth first: the failure node is shallower, so what it holds is final already.
     const int32_t fail = nodes_[static_cast<size_t>(node)].fail;
+    nodes_[static_cast<size_t>(node)].held = nodes_[static_cast<size_t>(node)].edges.empty()
+                                                 ? nodes_[static_cast<size_t>(fail)].held
+                                                 : nodes_[static_cast<size_t>(node)].depth;
     if (nodes_[static_cast<size_t>(node)].pattern < 0) {
       nodes_[static_cast<size_t>(node)].pattern = nodes_[static_cast<size_t>(fail)].pattern;
     }
@@ -65,18 +68,18 @@ void StopPatterns::LinkFailures() {
   }
 }
 
-StopMatcher::Advance StopMatcher::Push(std::string_view text) {
+StopMatcher::Advance StopMatcher::Push(std::string_view text, bool may_end) {
   const size_t held_before = held_;
   for (size_t i = 0; i < text.size(); ++i) {
     node_ = patterns_.Step(node_, static_cast<unsigned char>(text[i]));
     const StopPatterns::Node& node = patterns_.nodes_[static_cast<size_t>(node_)];
-    if (node.pattern >= 0) {
+    if (may_end && node.pattern >= 0) {
       matched_pattern_ = node.pattern;
       held_ = 0;
       return {held_before + i + 1 - match().size(), i + 1};
     }
   }
-  held_ = static_cast<size_t>(patterns_.nodes_[static_cast<size_t>(node_)].depth);
+  held_ = static_cast<size_t>(patterns_.nodes_[static_cast<size_t>(node_)].held);
   return {held_before + text.size() - held_, text.size()};
 }
 

@@ -30,7 +30,8 @@ class StopPatterns {
   struct Node {
     std::vector<Edge> edges;
     int32_t fail = 0;
-    int32_t depth = 0;     // length of the longest pattern prefix that ends here
+    int32_t depth = 0;
+    int32_t held = 0;      // length of the longest proper prefix of a pattern that ends here
     int32_t pattern = -1;  // longest pattern that ends here
   };
 
@@ -57,8 +58,9 @@ class StopMatcher {
 
   bool active() const { return !patterns_.empty(); }
 
-  // Reads on to the end of `text` or of the first match. Precondition: !matched().
-  Advance Push(std::string_view text);
+  // Reads on to the end of `text` or of the first match. Without `may_end` no match ends in it, but
+  // one may begin in it. Precondition: !matched().
+  Advance Push(std::string_view text, bool may_end = true);
 
   // Bytes at the end of the input that begin a pattern; 0 when matched.
   size_t num_held_bytes() const { return held_; }

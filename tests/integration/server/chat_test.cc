@@ -189,6 +189,33 @@ TEST_F(ChatTest, StopStringEndsTheAnswerAndTheWork) {
   ExpectAlive();
 }
 
+TEST_F(ChatTest, NoStopStringEndsAnAnswerBeforeItsLeastLength) {
+  Start();
+  worker_->SetOutput(Encode("one STOP two STOP three"));
+  const auto least = static_cast<int64_t>(Encode("one STOP").size());
+  for (const bool stream : {false, true}) {
+    for (const int64_t min_tokens : {least - 1, least}) {
+      const std::string expected = min_tokens < least ? "one " : "one STOP two ";
+      const ClientResponse chat =
+          Post(kPath, ChatBody({{"stop", "STOP"}, {"min_tokens", min_tokens}, {"stream", stream}}));
+      EXPECT_EQ(stream ? JoinDeltas(ParseEvents(chat), "content")
+                       : std::string(Message(ParseBody(chat)).at("content").as_string()),
+                expected);
+      const ClientResponse completion =
+          Post("/v1/completions",
+               CompletionsBody({{"stop", "STOP"}, {"min_tokens", min_tokens}, {"stream", stream}}));
+      std::string text;
+      for (const json::value& part :
+           stream ? ParseEvents(completion) : std::vector<json::value>{ParseBody(completion)}) {
+        for (const json::value& choice : part.at("choices").as_array()) {
+          text += choice.at("text").as_string();
+        }
+      }
+      EXPECT_EQ(text, expected);
+    }
+  }
+}
+
 TEST_F(ChatTest, TokenLimitDefaultsAndCaps) {
   Start();
   Post(kPath, ChatBody());

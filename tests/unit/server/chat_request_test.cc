@@ -263,6 +263,7 @@ TEST(ChatRequest, SamplingFieldsReachTheEngineUnderTheHonourPolicy) {
             (std::vector<std::pair<int32_t, float>>{{5, -100.0f}, {129279, 2.5f}}));
   EXPECT_EQ(sampling.stop_token_ids, (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(sampling.min_tokens, 2);
+  EXPECT_EQ(request.parsing.num_tokens_without_stop, 2);
   EXPECT_TRUE(sampling.ignore_eos);
   EXPECT_EQ(sampling.mode, SamplingMode::kStrict);
   EXPECT_EQ(sampling.num_top_logprobs, 4);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <string>
 #include <vector>
@@ -14,12 +15,15 @@ namespace {
 
 namespace json = boost::json;
 using testing::Block;
+using testing::EncodeWithSpecials;
 using testing::Invoke;
 using testing::Parameter;
 using testing::ParsedCall;
 using testing::ParsedOutput;
 using testing::ParseEverySplit;
+using testing::ParseIds;
 using testing::Plain;
+using testing::ReleasedTokenizer;
 using testing::Thinking;
 using testing::WithStops;
 using testing::WithTools;
@@ -143,6 +147,49 @@ TEST(OutputParserTest, TheStopStringStaysWhenAskedFor) {
   const ParsedOutput parsed = ParseEverySplit(settings, "aEND b");
   EXPECT_EQ(parsed.content, "aEND");
   EXPECT_EQ(parsed.stop, "END");
+}
+
+TEST(OutputParserTest, NoStopStringEndsInTheFirstTokensWhateverTheSteps) {
+  const std::string text = "one END two END three";
+  const std::vector<int32_t> ids = EncodeWithSpecials(ReleasedTokenizer(), text);
+  const std::vector<int32_t> head = EncodeWithSpecials(ReleasedTokenizer(), "one END");
+  ASSERT_TRUE(std::equal(head.begin(), head.end(), ids.begin()));
+  const auto first_end = static_cast<int64_t>(head.size());  // tokens up to the first "END"
+  const auto parse = [&](int64_t num_tokens_without_stop, size_t group) {
+    ParserSettings settings = WithStops({"END"});
+    settings.num_tokens_without_stop = num_tokens_without_stop;
+    return ParseIds(settings, ids, group).content;
+  };
+  for (size_t group = 1; group <= ids.size(); ++group) {
+    EXPECT_EQ(parse(0, group), "one ");
+    EXPECT_EQ(parse(first_end - 1, group), "one ");
+    EXPECT_EQ(parse(first_end, group), "one END two ");
+    EXPECT_EQ(parse(static_cast<int64_t>(ids.size()), group), text);
+  }
+  // One that begins there may end behind.
+  ParserSettings settings = WithStops({"END two"});
+  settings.num_tokens_without_stop = first_end;
+  EXPECT_EQ(ParseIds(settings, ids, 1).content, "one ");
+}
+
+TEST(OutputParserTest, HeldTextBelongsToTheTokenItCameFrom) {
+  // The newlines are held back until it is known that no marker follows them.
+  ParserSettings settings = WithTools(WithStops({"\n\n"}));
+  const std::vector<int32_t> ids = EncodeWithSpecials(ReleasedTokenizer(), "a\n\nb");
+  ASSERT_EQ(ids.size(), 3u);
+  settings.num_tokens_without_stop = 1;
+  EXPECT_EQ(ParseIds(settings, ids, 1).content, "a");
+  settings.num_tokens_without_stop = 2;
+  EXPECT_EQ(ParseIds(settings, ids, 1).content, "a\n\nb");
+}
+
+TEST(OutputParserTest, TokensOfReasoningCountBeforeAStopString) {
+  const std::vector<int32_t> ids = EncodeWithSpecials(ReleasedTokenizer(), "r</think>END!");
+  ParserSettings settings = WithStops({"END"}, Thinking());
+  settings.num_tokens_without_stop = 2;
+  EXPECT_EQ(ParseIds(settings, ids, 1).stop, "END");
+  settings.num_tokens_without_stop = static_cast<int64_t>(ids.size());
+  EXPECT_EQ(ParseIds(settings, ids, 1).content, "END!");
 }
 
 TEST(OutputParserTest, JsonIsCutOutOfTextAndFences) {

@@ -103,6 +103,29 @@ TEST(StopMatcherTest, NoPatternsHoldNothing) {
   EXPECT_FALSE(matcher.matched());
 }
 
+TEST(StopMatcherTest, NoMatchEndsWhereNoneMayButOneMayBeginThere) {
+  StopMatcher matcher({"ab", "abcd", "x"});
+  // "ab" might have matched and is text now; it is held for "abcd" only.
+  EXPECT_EQ(matcher.Push("xxab", false).num_released_bytes, 2u);
+  EXPECT_EQ(matcher.num_held_bytes(), 2u);
+  EXPECT_FALSE(matcher.matched());
+  matcher.Push("c", false);
+  EXPECT_EQ(matcher.num_held_bytes(), 3u);
+  const StopMatcher::Advance advance = matcher.Push("d rest");
+  EXPECT_EQ(matcher.match(), "abcd");
+  EXPECT_EQ(advance.num_released_bytes, 0u);
+  EXPECT_EQ(advance.num_read_bytes, 1u);
+}
+
+TEST(StopMatcherTest, WhatNoMatchCanClaimIsReleasedThoughAPatternEndsThere) {
+  StopMatcher matcher({"aba"});
+  // Of the ignored "aba" the last letter may begin another one.
+  EXPECT_EQ(matcher.Push("aba", false).num_released_bytes, 2u);
+  EXPECT_EQ(matcher.num_held_bytes(), 1u);
+  EXPECT_EQ(matcher.Push("ba").num_released_bytes, 0u);
+  EXPECT_TRUE(matcher.matched());
+}
+
 TEST(StopMatcherTest, RestartForgetsMatchAndHeldText) {
   StopMatcher matcher({"END"});
   matcher.Push("xEND");
