@@ -11,6 +11,14 @@ void SchedulingFlags::Register(CLI::App* c, EngineOptions* options) {
                 "Time that a step with running answers aims at: more gives prompts larger chunks")
       ->check(CLI::Range(0.1, 60'000.0))
       ->capture_default_str();
+  c->add_option("--ttft-target-ms", ttft_target_ms_,
+                "First tokens of interactive, agent and batch requests that are aimed at, as "
+                "2000,10000,120000: of a class, the one with the least time left goes first; 0 = "
+                "in order of arrival")
+      ->delimiter(',')
+      ->expected(static_cast<int>(kRequestClasses.size()))
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   c->add_option("--min-prefill-rows", o.min_prefill_rows,
                 "Prompt rows that run every --prefill-every steps however slow answers are")
       ->check(CLI::Range(2, 1 << 20))
@@ -37,6 +45,9 @@ void SchedulingFlags::Register(CLI::App* c, EngineOptions* options) {
 
 void SchedulingFlags::Apply(EngineOptions* options) const {
   options->tpot_target_us = std::llround(1e3 * tpot_target_ms_);
+  for (size_t i = 0; i < ttft_target_ms_.size(); ++i) {
+    options->ttft_target_us[i] = std::llround(1e3 * ttft_target_ms_[i]);
+  }
   options->peak_flops = 1e9 * peak_gflops_;
   options->resume = resume_ == "bounded" ? ReplayMode::kBounded : ReplayMode::kExact;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "engine/options.h"
 
@@ -20,6 +21,9 @@ class SchedulingFlags {
 
  private:
   double tpot_target_ms_ = 1e-3 * static_cast<double>(kTpotTargetUs);
+  std::vector<double> ttft_target_ms_{1e-3 * static_cast<double>(kTtftTargetInteractiveUs),
+                                      1e-3 * static_cast<double>(kTtftTargetAgentUs),
+                                      1e-3 * static_cast<double>(kTtftTargetBatchUs)};
   double peak_gflops_ = 0;
   std::string resume_ = "exact";
 };

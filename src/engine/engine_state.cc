@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/actions/store_blocks.h"
 #include "engine/drafter.h"
 #include "text/grammar_pool.h"
@@ -92,15 +91,21 @@ void AddQueuedPrompt(EngineState& state, const Sequence& s, int64_t sign) {
 
 }  // namespace
 
+int64_t FirstTokenDueUs(const EngineState& state, const Sequence& s) {
+  if (s.request.first_token_deadline_us != 0) return s.request.first_token_deadline_us;
+  const auto rank = static_cast<size_t>(s.request.request_class);
+  const int64_t target_us = state.options.ttft_target_us[rank];
+  return target_us == 0 ? kNoDeadlineUs : s.schedule.submitted_us + target_us;
+}
+
 void Enqueue(EngineState& state, Sequence& s) {
   s.state = SequenceState::kQueued;
-  const int64_t deadline_us = s.request.first_token_deadline_us;
+  const int64_t due_us = FirstTokenDueUs(state, s);
   StepRows rows;
   state.cost().AddPrefill(0, s.prompt_len, s.prompt_len, &rows);
   s.schedule.predicted_prefill_us = static_cast<int64_t>(state.step_time.Predict(rows));
-  state.queue.Add(
-      {s.id, s.request.request_class, s.schedule.submitted_us,
-       deadline_us == 0 ? kNoDeadlineUs : deadline_us - s.schedule.predicted_prefill_us});
+  state.queue.Add({s.id, s.request.request_class, s.schedule.submitted_us,
+                   due_us == kNoDeadlineUs ? due_us : due_us - s.schedule.predicted_prefill_us});
   AddQueuedPrompt(state, s, 1);
   state.queued_output_tokens += s.request.sampling.max_tokens;
 }

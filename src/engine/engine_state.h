@@ -94,6 +94,8 @@ struct EngineState {
 // Dimensions of a model for the cost model.
 CostShape MakeCostShape(const ModelConfig& config);
 
+// When its first token should come, for the order of waiting requests; kNoDeadlineUs: any time.
+int64_t FirstTokenDueUs(const EngineState& state, const Sequence& s);
 // Puts a sequence among those that wait for admission, and takes it out.
 void Enqueue(EngineState& state, Sequence& s);
 void Dequeue(EngineState& state, Sequence& s);

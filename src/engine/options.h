@@ -2,6 +2,7 @@
 // Thread rule: values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -11,6 +12,7 @@
 #include "kvcache/replay_plan.h"
 #include "sched/limits.h"
 #include "sched/load_choice.h"
+#include "sched/request_class.h"
 
 namespace deepinfer {
 
@@ -68,6 +70,10 @@ struct EngineOptions {
   bool async_scheduling = true;
   // How a step is shared between answers and prompts (sched/limits.h).
   int64_t tpot_target_us = kTpotTargetUs;
+  // By class, for requests without a first-token deadline of their own: in their order only, none
+  // ends for it. 0: none.
+  std::array<int64_t, kRequestClasses.size()> ttft_target_us = {
+      kTtftTargetInteractiveUs, kTtftTargetAgentUs, kTtftTargetBatchUs};
   int32_t min_prefill_rows = kMinPrefillRows;
   int32_t prefill_every = kPrefillEvery;
   double prefill_share_max = kPrefillShareMax;

@@ -50,7 +50,7 @@ PrefillInput MakePrefillInput(EngineState& state, Sequence& s) {
   PrefillInput c;
   c.holding = MakeHolding(state, s);
   c.arrival_us = s.schedule.submitted_us;
-  if (s.request.first_token_deadline_us != 0) c.deadline_us = s.request.first_token_deadline_us;
+  c.deadline_us = FirstTokenDueUs(state, s);
   c.predicted_prefill_us = s.schedule.predicted_prefill_us;
   c.admitted = s.holds_slot();
   c.next = s.launched;

@@ -194,7 +194,8 @@ struct EngineRequest {
   SamplingParams sampling;
   int64_t deadline_us = 0;        // monotonic clock; 0 = none
   int64_t queue_deadline_us = 0;  // a request still waiting then ends; 0 = none
-  // A request without a token then ends; until then it orders requests of a class; 0 = none.
+  // A request without a token then ends; until then it orders requests of a class, in place of
+  // EngineOptions::ttft_target_us; 0 = none.
   int64_t first_token_deadline_us = 0;
   RequestClass request_class = RequestClass::kInteractive;
   // Who may share cached prefixes with this request: equal scopes share (kv_format.md §5).

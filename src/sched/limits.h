@@ -35,6 +35,13 @@ inline constexpr int64_t kMaxWaitInteractiveUs = 2'000'000;
 inline constexpr int64_t kMaxWaitAgentUs = 10'000'000;
 inline constexpr int64_t kMaxWaitBatchUs = 120'000'000;
 
+// First tokens that requests of a class should have by then, counted from their arrival: among
+// waiting requests of one class the one with the least time left goes first. For the two classes
+// behind, their longest wait: somebody reads the first, nobody the others.
+inline constexpr int64_t kTtftTargetInteractiveUs = 2'000'000;
+inline constexpr int64_t kTtftTargetAgentUs = kMaxWaitAgentUs;
+inline constexpr int64_t kTtftTargetBatchUs = kMaxWaitBatchUs;
+
 // A sequence is not parked again within this time, nor when it ends sooner than that: parking
 // costs a copy out and in, and must pay for it.
 inline constexpr int64_t kParkAgainUs = 5'000'000;

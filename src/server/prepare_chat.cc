@@ -12,6 +12,7 @@
 #include "server/cache_controls.h"
 #include "server/error_response.h"
 #include "server/request_record.h"
+#include "server/service_tier.h"
 #include "text/prompt_encoder.h"
 #include "text/tokenizer.h"
 
@@ -181,12 +182,9 @@ void SetServerLimits(const ServerState& state, const ServedModel& model,
   }
   const int64_t now_us = SteadyClock().NowUs();
   request->deadline_us = now_us + timeout_us;
-  const std::string& tier = body.labels.service_tier;
-  // Nobody waits for these: a batch, or an agent that compacts its history.
+  // Nobody waits for an agent that compacts its history.
   const bool is_compaction = http_request.Header("x-deepseek-harness-compact") == "1";
-  if (tier == "batch" || tier == "flex" || is_compaction) {
-    request->request_class = RequestClass::kBatch;
-  }
+  request->request_class = is_compaction ? RequestClass::kBatch : ServiceClass(body.labels);
   const auto max_wait = state.options.MaxWait(request->request_class);
   request->queue_deadline_us = now_us + std::chrono::duration_cast<microseconds>(max_wait).count();
   const auto& secret = model.context.cache_secret;

@@ -1,5 +1,6 @@
 // What a Responses answer repeats of its request (api.md §9).
 #include "server/responses_body.h"
+#include "server/service_tier.h"
 #include "text/python_json.h"
 
 namespace deepinfer {
@@ -61,6 +62,7 @@ std::string ResponsesEcho(const json::object& object) {
   const json::value text = MemberOf(body, "text");
   const json::value reasoning = MemberOf(body, "reasoning");
   const json::value parallel = MemberOf(body, "parallel_tool_calls");
+  const json::value tier = MemberOf(body, "service_tier");
   json::array tools;
   if (const json::value given = MemberOf(body, "tools"); given.is_array()) {
     for (const json::value& tool : given.get_array()) tools.push_back(ShownTool(tool));
@@ -80,7 +82,7 @@ std::string ResponsesEcho(const json::object& object) {
       {"reasoning",
        {{"effort", MemberOf(reasoning, "effort")}, {"summary", MemberOf(reasoning, "summary")}}},
       {"safety_identifier", MemberOf(body, "safety_identifier")},
-      {"service_tier", "default"},
+      {"service_tier", TierUsed(tier.is_string() ? std::string_view(tier.as_string()) : "")},
       {"store", false},
       {"temperature", AsDouble(MemberOf(body, "temperature"))},
       {"text",

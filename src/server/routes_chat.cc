@@ -9,6 +9,7 @@
 #include "server/request_id.h"
 #include "server/request_record.h"
 #include "server/routes.h"
+#include "server/service_tier.h"
 #include "text/tokenizer.h"
 
 namespace deepinfer {
@@ -33,8 +34,8 @@ ChatResponseOptions MakeResponseOptions(const ServerState& state, const ServedMo
   options.id = MakeRandomId("chatcmpl-");
   options.model = request.model;
   options.system_fingerprint = state.SystemFingerprint();
-  // One class of service so far: whatever tier was asked for, the default one is used.
-  if (!request.labels.service_tier.empty()) options.service_tier = "default";
+  const std::string& tier = request.labels.service_tier;
+  if (!tier.empty()) options.service_tier = TierUsed(tier);
   options.created_s = std::time(nullptr);
   options.num_choices = request.num_choices;
   options.thinking = request.conversation.thinking;

@@ -365,6 +365,50 @@ TEST_F(Lifecycle, TimesAreMeasuredWithTheGivenClock) {
   EXPECT_EQ(c.decode_us, 40);
 }
 
+TEST_F(Lifecycle, TheTargetOfAClassOrdersRequestsWithoutADeadlineOfTheirOwn) {
+  for (const bool has_targets : {true, false}) {
+    EngineOptions options = OneTokenPerStep();
+    options.max_num_seqs = 1;
+    if (!has_targets) options.ttft_target_us = {0, 0, 0};
+    Start(options);
+    TokenCollector running, lax, plain;
+    Latch latch;
+    SubmitBlocked("running", &running, &latch);
+    EngineRequest r = Short("lax");
+    r.first_token_deadline_us = clock_.NowUs() + kTtftTargetInteractiveUs + 1'000'000;
+    ASSERT_TRUE(engine_->Submit(std::move(r), lax.Sink()).ok());
+    bool lax_was_done = false;
+    ASSERT_TRUE(engine_
+                    ->Submit(Short("plain"), plain.Sink([&](const TokenEvent& e) {
+                      if (e.start_index == 0) lax_was_done = lax.done();
+                    }))
+                    .ok());
+    latch.Release();
+    lax.Wait();
+    plain.Wait();
+    EXPECT_EQ(lax_was_done, !has_targets);
+  }
+}
+
+TEST_F(Lifecycle, AMissedTargetOfAClassEndsNoRequest) {
+  EngineOptions options = OneTokenPerStep();
+  options.max_num_seqs = 1;
+  Start(options);
+  TokenCollector running;
+  Latch latch;
+  SubmitBlocked("running", &running, &latch);
+  std::vector<std::unique_ptr<TokenCollector>> out;
+  for (const RequestClass c : kRequestClasses) {
+    EngineRequest r = Short(std::string(RequestClassName(c)));
+    r.request_class = c;
+    out.push_back(std::make_unique<TokenCollector>());
+    ASSERT_TRUE(engine_->Submit(std::move(r), out.back()->Sink()).ok());
+  }
+  clock_.Advance(2 * kTtftTargetBatchUs);
+  latch.Release();
+  for (const auto& o : out) EXPECT_EQ(o->Wait().finish, FinishReason::kLength);
+}
+
 TEST_F(Lifecycle, AStepThatDoesNotEndIsReportedWithWhatRunsAndTheEngineGoesOnAfterIt) {
   const std::string thread = UseAsyncScheduling() ? "step" : "engine";
   const auto held = std::make_shared<Latch>();

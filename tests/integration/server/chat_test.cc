@@ -385,6 +385,40 @@ TEST_F(ChatTest, BatchTiersAndCompactionsGiveWay) {
   EXPECT_EQ(submitted[2].request_class, RequestClass::kBatch);
 }
 
+TEST_F(ChatTest, EveryClassOfServiceCanBeAskedForAndTheAnswerTellsTheTierUsed) {
+  struct Case {
+    json::object asked;
+    RequestClass request_class;
+    std::string answered;  // empty: no field
+  };
+  const Case cases[] = {
+      {{{"priority", -5}}, RequestClass::kInteractive, ""},
+      {{{"priority", 1}}, RequestClass::kAgent, ""},
+      {{{"priority", 2}}, RequestClass::kBatch, ""},
+      {{{"priority", 1}, {"service_tier", "auto"}}, RequestClass::kAgent, "default"},
+      {{{"priority", 1}, {"service_tier", "default"}}, RequestClass::kAgent, "default"},
+      {{{"priority", 1}, {"service_tier", "fast"}}, RequestClass::kInteractive, "default"},
+      {{{"priority", 1}, {"service_tier", "priority"}}, RequestClass::kInteractive, "default"},
+      {{{"priority", 1}, {"service_tier", "scale"}}, RequestClass::kInteractive, "default"},
+      {{{"priority", 1}, {"service_tier", "flex"}}, RequestClass::kBatch, "flex"},
+      {{{"service_tier", "batch"}}, RequestClass::kBatch, "batch"},
+  };
+  Start();
+  for (const Case& c : cases) {
+    const std::string asked = json::serialize(c.asked);
+    const json::value body = ParseBody(Post(kPath, ChatBody(c.asked)));
+    EXPECT_EQ(worker_->submitted().back().request_class, c.request_class) << asked;
+    const json::value* tier = body.as_object().if_contains("service_tier");
+    EXPECT_EQ(tier == nullptr ? "" : std::string(tier->as_string()), c.answered) << asked;
+  }
+  Post("/v1/completions", CompletionsBody({{"priority", 1}}));
+  EXPECT_EQ(worker_->submitted().back().request_class, RequestClass::kAgent);
+  json::object responses = {{"model", kModel}, {"input", "Hi"}, {"service_tier", "flex"}};
+  const json::value answer = ParseBody(Post("/v1/responses", responses));
+  EXPECT_EQ(worker_->submitted().back().request_class, RequestClass::kBatch);
+  EXPECT_EQ(answer.at("service_tier").as_string(), "flex");
+}
+
 TEST_F(ChatTest, MetricsEqualUsage) {
   Start();
   worker_->SetCached(1);
