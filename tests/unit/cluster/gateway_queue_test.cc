@@ -67,7 +67,7 @@ class GatewayQueue : public ::testing::Test {
   }
 
   FakeClock clock_{1'000'000};
-  std::atomic<int> num_looks_{0};  // of the gateway at the load of the worker
+  std::atomic<int> num_looks_{0};          // of the gateway at the load of the worker
   std::atomic<int64_t> look_lasts_us_{0};  // of the next one, after which the worker is free
   std::map<std::string, std::unique_ptr<TokenCollector>> outs_;
   ScriptedWorker* worker_ = nullptr;
