@@ -15,12 +15,14 @@ constexpr std::array<double, kNumRetentionClasses> kSelectiveBelow = {
 
 }  // namespace
 
-WriteBudget::WriteBudget(int64_t bytes_per_day, int64_t record_bytes, int64_t most_overdrawn_bytes,
+WriteBudget::WriteBudget(int64_t bytes_per_day, int64_t record_bytes, int64_t segment_bytes,
                          int64_t now_us)
     : bytes_per_us_(static_cast<double>(bytes_per_day) / kUsPerDay),
       capacity_bytes_(static_cast<double>(bytes_per_day) * kBurstDays),
       record_bytes_(static_cast<double>(record_bytes)),
-      most_overdrawn_bytes_(static_cast<double>(most_overdrawn_bytes)),
+      // A record at least: the smallest budget lets one through once it has come in.
+      most_overdrawn_bytes_(std::max(
+          record_bytes_, std::min(static_cast<double>(segment_bytes), capacity_bytes_ / 2))),
       left_bytes_(capacity_bytes_),
       refilled_us_(now_us),
       sightings_(std::make_unique<std::array<uint64_t, kNumSightings>>()) {}

@@ -16,9 +16,8 @@ namespace deepinfer {
 class WriteBudget {
  public:
   // bytes_per_day 0: no limit. The bucket begins full and holds the budget of two hours. What is
-  // admitted is a record, and overdraws it by no more than `most_overdrawn_bytes`.
-  WriteBudget(int64_t bytes_per_day, int64_t record_bytes, int64_t most_overdrawn_bytes,
-              int64_t now_us);
+  // admitted is a record, and overdraws it by no more than half of it, nor by more than a segment.
+  WriteBudget(int64_t bytes_per_day, int64_t record_bytes, int64_t segment_bytes, int64_t now_us);
 
   // May a new block of this class be written? Then its record is charged at once, so that a burst
   // of offers cannot be admitted by a budget that only the first of them had.

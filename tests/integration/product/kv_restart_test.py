@@ -396,14 +396,14 @@ class KvRestart(unittest.TestCase):
             for ids in prompts:
                 first = complete(server, ids)
                 self.assertEqual(text_and_logprobs(complete(server, ids)), text_and_logprobs(first))
-                # Blocks are charged when they are written, so the first prompt may overdraw it.
                 self.wait_metric(server, "kv_index_entries", budget_blocks)
             self.assertGreater(metric(server, "kv_dropped_writes_total", reason="write_budget"), 0)
             self.assertEqual(server.stop(), 0)
         stats = json.loads(run("kv", "stats", "--dir", self.dir, "--json").stdout)
         stored = stats["namespaces"][0]["blocks"]
         self.assertGreaterEqual(stored, budget_blocks)
-        self.assertLess(stored, 3 * 10, "the budget has no end")
+        # The second offers of a block may overdraw the budget by half of it.
+        self.assertLessEqual(stored, budget_blocks + budget_blocks // 2)
 
 
 if __name__ == "__main__":

@@ -310,6 +310,19 @@ TEST(WriteBudget, ABurstTakesNoMoreThanIsLeft) {
   EXPECT_NEAR(budget.Level(0), -0.2, 1e-9);
 }
 
+TEST(WriteBudget, ABurstOverdrawsASmallBucketByHalfOfIt) {
+  WriteBudget budget(12 * 8 * kRecordBytes, kRecordBytes, kSegmentBytes, 0);
+  int admitted = 0;
+  for (int i = 0; i < 100; ++i) admitted += budget.AdmitCopy(0) ? 1 : 0;
+  EXPECT_EQ(admitted, 8 + 4);
+}
+
+TEST(WriteBudget, ABucketBelowARecordLetsOneThroughAtATime) {
+  WriteBudget budget(6 * kRecordBytes, kRecordBytes, kSegmentBytes, 0);
+  EXPECT_TRUE(budget.AdmitCopy(0));
+  EXPECT_FALSE(budget.AdmitCopy(0));
+}
+
 TEST(WriteBudget, ADayOfWritingStaysWithinTheBudget) {
   constexpr int64_t kBlock = 1000;
   WriteBudget budget(kDailyBytes, kBlock, kSegmentBytes, 0);
