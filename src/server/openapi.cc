@@ -25,8 +25,12 @@ void WriteOperation(const Route& route, JsonWriter& json) {
       '_');
   json.Field("operationId", id);
   if (route.takes_suffix) {
-    json.Key("parameters")
-        .Raw(R"([{"name":"id","in":"path","required":true,"schema":{"type":"string"}}])");
+    // What the path has in braces.
+    const size_t open = route.name.find('{');
+    const std::string_view name = route.name.substr(open + 1, route.name.find('}') - open - 1);
+    json.Key("parameters").BeginArray().BeginObject().Field("name", name).Field("in", "path");
+    json.Key("required").Bool(true).Key("schema").Raw(R"({"type":"string"})");
+    json.EndObject().EndArray();
   }
   if (!route.needs_key) json.Key("security").BeginArray().EndArray();
   if (route.method == "POST") {

@@ -5,6 +5,7 @@ usage: openapi_test.py [--write] BINARY     --write makes the document from the 
 
 import json
 import pathlib
+import re
 import sys
 import unittest
 
@@ -44,6 +45,12 @@ class OpenApi(unittest.TestCase):
         for path, operations in self.document["paths"].items():
             if "post" in operations:
                 jsonschema.Draft202012Validator.check_schema(self.schema(path))
+
+    def test_a_path_declares_the_parameters_in_it(self):
+        for path, operations in self.document["paths"].items():
+            for operation in operations.values():
+                declared = [p["name"] for p in operation.get("parameters", [])]
+                self.assertEqual(declared, re.findall(r"{(\w+)}", path), path)
 
     def test_requests_that_are_answered_fit(self):
         bodies = {
