@@ -27,8 +27,7 @@ std::vector<std::string> PrepareForCompiler(boost::json::value* schema,
 // Says the same, or less where nothing else can be said, in the forms that the compiler knows:
 //  * counts and limits of integers are integers, limits that are none become the nearest within;
 //  * what nothing fulfils (false and the like) is no choice of a union, no property and the end of
-//  a
-//    tuple; tuples are no longer than their arrays may be;
+//    a tuple; tuples are no longer than their arrays may be;
 //  * given values are of the named types;
 //  * names of properties are strings.
 // A schema that nothing fulfils stays one; the compiler says where.

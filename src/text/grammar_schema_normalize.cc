@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "text/grammar_schema.h"
@@ -277,12 +279,13 @@ class Normalizer {
     if (!pointer.starts_with("#/")) return false;
     json::error_code error;
     const json::value* target = root_.find_pointer(pointer.substr(1), error);
-    // Not on and on: references may go round in circles.
-    constexpr int kMaxReferences = 3;
-    if (target == nullptr || num_references_ == kMaxReferences) return false;
-    ++num_references_;
+    if (target == nullptr) return false;
+    // Once for each target, however many ways lead there: what it says is not changed by writing it
+    // in another form. One that leads back to itself does not say so by that.
+    const auto [known, is_new] = never_targets_.try_emplace(std::string(pointer), false);
+    if (!is_new) return known->second;
     const bool never = IsNever(*target);
-    --num_references_;
+    never_targets_[std::string(pointer)] = never;
     return never;
   }
 
@@ -484,7 +487,7 @@ class Normalizer {
 
   json::value& root_;
   bool refers_into_unions_ = false;
-  mutable int num_references_ = 0;  // that IsNever follows just now
+  mutable std::unordered_map<std::string, bool> never_targets_;  // of references, by pointer
 };
 
 }  // namespace

@@ -194,6 +194,26 @@ TEST(GrammarSchema, WhatNothingFulfilsIsLeftOut) {
       << never.status().ToString();
 }
 
+// Each definition names the one before it in many ways, so that following every way takes for ever.
+TEST(GrammarSchema, WhatDefinitionsSayOfEachOtherIsFoundOut) {
+  std::string definitions = R"("d0":false)";
+  for (int i = 1; i <= 12; ++i) {
+    definitions += ",\"d" + std::to_string(i) + R"(":{"anyOf":[)";
+    for (int way = 0; way < 20; ++way) {
+      definitions +=
+          std::string(way > 0 ? "," : "") + R"({"$ref":"#/$defs/d)" + std::to_string(i - 1) + "\"}";
+    }
+    definitions += "]}";
+  }
+  ExpectSchema(R"({"type":"object","properties":{"a":{"$ref":"#/$defs/d12"},"b":{}},"$defs":{)" +
+                   definitions + "}}",
+               {R"({"b": 1})"}, {R"({"a": 1})"});
+  // It leads back to itself, which says nothing.
+  ExpectSchema(R"({"$ref":"#/$defs/list","$defs":{"list":{"anyOf":[{"type":"null"},
+                   {"type":"array","items":{"$ref":"#/$defs/list"}}]}}})",
+               {"null", "[[null]]"}, {"1"});
+}
+
 TEST(GrammarSchema, ReferencesIntoUnionsKeepTheirPlace) {
   const GrammarSource source =
       Schema(R"({"type":"object","properties":{"a":{"anyOf":[true,{"type":"null"}]},
