@@ -65,11 +65,13 @@ void Watchdog::Look() {
   last_ = overdue;
   if (overdue.has_value() && !hangs) return;
   if (hangs != healthy()) return;
-  healthy_.store(!hangs, std::memory_order_release);
   if (hangs) {
+    // At once, as the report takes its time and the log may be what hangs.
+    healthy_.store(false, std::memory_order_release);
     report_(overdue->cause, now_us - overdue->since_us);
   } else {
     Log(LogLevel::kInfo, "engine.goes_on");
+    healthy_.store(true, std::memory_order_release);
   }
 }
 

@@ -5,8 +5,10 @@
 #include <pthread.h>
 
 #include <array>
+#include <atomic>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "base/log.h"
@@ -35,6 +37,14 @@ class Lifecycle : public EngineTest {
     EngineRequest r = GreedyRequest(Prompt("f32_greedy_L5"), 2, id);
     r.sampling.ignore_eos = true;
     return r;
+  }
+  // Lets time pass until the watchdog has seen the engine hang.
+  void WaitUntilReported() {
+    SpinUntil("the report of the hang", [this] {
+      clock_.Advance(Watchdog::kLimitUs / 10);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return !engine_->healthy();
+    });
   }
 };
 
@@ -412,23 +422,24 @@ TEST_F(Lifecycle, AMissedTargetOfAClassEndsNoRequest) {
 TEST_F(Lifecycle, AStepThatDoesNotEndIsReportedWithWhatRunsAndTheEngineGoesOnAfterIt) {
   const std::string thread = UseAsyncScheduling() ? "step" : "engine";
   const auto held = std::make_shared<Latch>();
+  const auto num_looks = std::make_shared<std::atomic<int>>(0);
   ::testing::internal::CaptureStderr();
   InitLogging(LogLevel::kInfo, LogFormat::kText);
-  clock_.OnRead([held, thread] {
+  clock_.OnRead([held, num_looks, thread] {
     std::array<char, kMaxThreadName + 1> name{};
     (void)pthread_getname_np(pthread_self(), name.data(), name.size());
     if (name.data() == thread && !held->released()) held->Block();
+    if (name.data() == std::string_view("watchdog")) ++*num_looks;
   });
   TokenCollector out;
   ASSERT_TRUE(engine_->Submit(Short("held"), out.Sink()).ok());
   held->WaitUntilReached();
   EXPECT_TRUE(engine_->healthy());
   // The other thread of the engine may be about to note that it has work.
-  SpinUntil("the report of the hang", [this] {
-    clock_.Advance(Watchdog::kLimitUs / 10);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return !engine_->healthy();
-  });
+  WaitUntilReported();
+  // Its next look comes behind the report.
+  const int reported_at = *num_looks;
+  SpinUntil("the end of the report", [&] { return *num_looks > reported_at; });
   held->Release();
   EXPECT_EQ(out.Wait().finish, FinishReason::kLength);
   SpinUntil("the end of the hang", [this] { return engine_->healthy(); });
@@ -446,11 +457,7 @@ TEST_F(Lifecycle, ASinkThatHoldsTheEngineThreadIsAHang) {
   TokenCollector running;
   Latch latch;
   SubmitBlocked("running", &running, &latch);
-  SpinUntil("the report of the hang", [this] {
-    clock_.Advance(Watchdog::kLimitUs / 10);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return !engine_->healthy();
-  });
+  WaitUntilReported();
   latch.Release();
   EXPECT_EQ(running.Wait().finish, FinishReason::kLength);
   SpinUntil("the end of the hang", [this] { return engine_->healthy(); });
